@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from experiments.study import Result, Study
 
 NO_PICTURES = (".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".html", ".json", ".csv", ".parquet")
-"""Suffixes of files that nothing is written to, and that no directory should have."""
+"""Suffixes that ``--out`` refuses: neither pictures that can be written nor likely names of a directory."""
 BAD_INPUT = 2
 """Exit code for anything wrong with what the user handed in."""
 INTERRUPTED = 130
@@ -46,9 +46,9 @@ class Command:
     text: str
     """Text of ``--help``."""
     files: str = ""
-    """Name of its files, if not its last word."""
+    """Stem of the names of its files, if not its last word."""
     page: str = ""
-    """Module and function of its page, which ``--report`` writes; none if empty."""
+    """Module and function of the HTML page that ``--report`` writes; empty if there is none."""
 
 
 COMMANDS = MappingProxyType(
@@ -207,19 +207,19 @@ RENAMED = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Driven:
-    """Options of the driver itself."""
+class Output:
+    """Options of the driver itself: the form of the output, and its files."""
 
     json: bool
-    """Print one JSON object instead of the report."""
+    """Whether one JSON object is printed instead of the report."""
     csv: bool
-    """Print the main table as CSV instead."""
+    """Whether the main table is printed as CSV instead of the report."""
     debug: bool
-    """Show the traceback of an error."""
+    """Whether errors show their traceback."""
     out: Path | None
-    """Directory or picture that somebody names."""
+    """``--out``: directory of the files, or a picture."""
     report: Path | None = None
-    """File of the page, if one is asked for."""
+    """``--report``: HTML page."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -232,7 +232,7 @@ def run(words: Sequence[str]) -> int:
         return BAD_INPUT
     try:
         with _warnings_in_one_line():
-            _run(list(words))
+            _run_command(list(words))
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
@@ -247,7 +247,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """Return what went wrong in one line."""
+    """Return an error's message in one line."""
     match error:
         case MemoryError():
             return "there is not enough memory for what is asked; ask for less"
@@ -259,8 +259,9 @@ def _sentence(error: Exception) -> str:
             return " ".join(str(error).splitlines())
 
 
-def _run(words: list[str]) -> None:
-    name = _chosen(words)
+def _run_command(words: list[str]) -> None:
+    """Parse the words of a command, build its study and run it."""
+    name = _command_of(words)
     if name is None:
         return
     from simulator.files import ctrl_c_later  # noqa: PLC0415 - not for --help alone
@@ -275,15 +276,15 @@ def _run(words: list[str]) -> None:
     add_options(parser, kind)
     _add_own(parser, paged=bool(COMMANDS[name].page))
     parsed = parser.parse_args(words[len(name.split()) :])
-    driven = Driven(
+    output = Output(
         json=parsed.json, csv=parsed.csv, debug=parsed.debug, out=parsed.out, report=parsed.report
     )
     study = study_from(kind, parsed)
-    among_ranks(lambda: drive(name, study, driven))
+    among_ranks(lambda: drive(name, study, output))
 
 
 def _add_own(parser: argparse.ArgumentParser, *, paged: bool) -> None:
-    """Add the options that every study has, and that of its page where it has one."""
+    """Add the driver's options; ``--report`` only for a study that has a page."""
     group = parser.add_argument_group("every command")
     printed = group.add_mutually_exclusive_group()
     printed.add_argument("--json", action="store_true", help="print one JSON object instead of the report")
@@ -306,8 +307,8 @@ def _add_own(parser: argparse.ArgumentParser, *, paged: bool) -> None:
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-def _chosen(words: Sequence[str]) -> str | None:
-    """Return the command that words name; None where help or the version was all that was asked."""
+def _command_of(words: Sequence[str]) -> str | None:
+    """Return the command that the words begin with; None after printing the help or the version."""
     first, *rest = words or ("--help",)
     second = rest[0] if rest else "--help"
     if first in ("--help", "-h"):
@@ -322,7 +323,7 @@ def _chosen(words: Sequence[str]) -> str | None:
         print(_subject_help(first))
         return None
     if first in SUBJECTS:
-        known = _seconds(first)
+        known = _second_words(first)
         msg = f"'{first}' needs a second word, not '{second}'; {nearest(second, known, noun='word')}"
         raise ParameterError(msg)
     if first in RENAMED:
@@ -335,7 +336,8 @@ def _chosen(words: Sequence[str]) -> str | None:
     return first
 
 
-def _seconds(subject: str) -> list[str]:
+def _second_words(subject: str) -> list[str]:
+    """Return the second words of the commands that begin with a subject."""
     return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{subject} ")]
 
 
@@ -349,44 +351,44 @@ def _help() -> str:
     for first in dict.fromkeys(name.partition(" ")[0] for name in COMMANDS):
         text = SUBJECTS.get(first) or COMMANDS[first].text
         lines.append(f"  {first:<9} {text}")
-        if seconds := _seconds(first):
+        if words := _second_words(first):
             own = "NAME, " if first in COMMANDS else ""
-            lines.append(f"  {'':<9} {own}{', '.join(seconds)}")
+            lines.append(f"  {'':<9} {own}{', '.join(words)}")
     return "\n".join([*lines, "", "heliograph COMMAND --help tells its options; --version the version."])
 
 
 def _subject_help(subject: str) -> str:
     lines = [f"usage: heliograph {subject} COMMAND ...", "", f"{SUBJECTS[subject].capitalize()}.", ""]
-    lines += [f"  {one:<10} {COMMANDS[f'{subject} {one}'].text}" for one in _seconds(subject)]
+    lines += [f"  {one:<10} {COMMANDS[f'{subject} {one}'].text}" for one in _second_words(subject)]
     return "\n".join([*lines, "", f"heliograph {subject} COMMAND --help tells its options."])
 
 
-def drive(name: str, study: Study, driven: Driven) -> None:
-    """Run a study, print what it found and write its files."""
+def drive(name: str, study: Study, output: Output) -> None:
+    """Run a study, print its result and write its files."""
     from experiments.study import Progress, written_by  # noqa: PLC0415 - not for --help alone
     from heliograph.processes import reporting  # noqa: PLC0415 - rich takes its time
     from heliograph.records import check_writable  # noqa: PLC0415 - not for --help alone
 
-    if driven.report is not None:
+    if output.report is not None:
         from heliograph.report_page.page import check_page_path  # noqa: PLC0415 - not for --help alone
 
-        check_page_path(driven.report)
+        check_page_path(output.report)
     for path in written_by(study):
         check_writable(path)
-    out = _out(name, study, driven.out)
+    out = _output_path(name, study, output.out)
     pictured = out is not None and _is_picture(out)
     directory = out.parent if pictured and out is not None else out
     progress = Progress(directory=directory)
-    with _reserved(directory, alone=not pictured):
+    with _reserved(directory, exclusive=not pictured):
         try:
             with reporting() as progress.say, _stopped_by_terminating():
-                found = study.run(progress)
+                result = study.run(progress)
         except (KeyboardInterrupt, HeliographError):
             if progress.finished is not None and out is not None:
                 _write_stopped(name, study, progress.finished, out)
             raise
-        _tell(name, study, driven, found, out)
-    if failure := found.failure():
+        _print_and_write(name, study, output, result, out)
+    if failure := result.failure():
         raise ParameterError(failure)
 
 
@@ -397,42 +399,45 @@ def _is_picture(out: Path) -> bool:
 
 
 def _file_name(name: str, study: Study) -> str:
-    """Return what the files of a study are called."""
+    """Return the stem of the names of a study's files."""
     return study.record_name(COMMANDS[name].files or name.rpartition(" ")[2])
 
 
-def _out(name: str, study: Study, asked: Path | None) -> Path | None:
-    """Return where files go: a new directory if nobody says, never one that holds a run of something else."""
+def _output_path(name: str, study: Study, requested: Path | None) -> Path | None:
+    """Return the directory or picture that a run writes to; None if it writes no files.
+
+    Without ``--out`` it is a new directory of the study's own choice. A directory with the record of a run
+    with other options is refused.
+    """
     from experiments.study import PICTURES, head_of  # noqa: PLC0415 - not for --help alone
     from heliograph.records import check_same_question, new_run_directory  # noqa: PLC0415 - the same
 
     record = f"{_file_name(name, study)}.json"
-    if asked is None:
-        usual = study.default_out()
-        return None if usual is None else new_run_directory(usual.parent, usual.name, mark=record)
-    if asked.suffix in NO_PICTURES:
-        msg = (
-            f"--out {asked}: files go into a directory, or to a picture that ends in {' or '.join(PICTURES)}"
-        )
+    if requested is None:
+        default = study.default_out()
+        return None if default is None else new_run_directory(default.parent, default.name, mark=record)
+    if requested.suffix in NO_PICTURES:
+        suffixes = " or ".join(PICTURES)
+        msg = f"--out {requested}: files go into a directory, or to a picture that ends in {suffixes}"
         raise ParameterError(msg)
-    if not _is_picture(asked):
-        check_same_question(asked / record, head_of(name, study))
-    return asked
+    if not _is_picture(requested):
+        check_same_question(requested / record, head_of(name, study))
+    return requested
 
 
 def _write_stopped(name: str, study: Study, finished: Result, out: Path) -> None:
-    """Write what is finished of a run that was stopped, but not over one that came to its end."""
+    """Write the partial result of an interrupted run, except over the files of a complete one."""
     from experiments.study import document  # noqa: PLC0415 - not for --help alone
     from heliograph.records import STOPPED, standing_record  # noqa: PLC0415 - not for --help alone
 
-    stands = out if _is_picture(out) else out / f"{_file_name(name, study)}.json"
-    if not stands.exists() or STOPPED in (standing_record(stands) or {}):
+    existing = out if _is_picture(out) else out / f"{_file_name(name, study)}.json"
+    if not existing.exists() or STOPPED in (standing_record(existing) or {}):
         _write(name, study, document(name, study, finished) | {STOPPED: True}, finished, out)
 
 
 @contextmanager
 def _stopped_by_terminating() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C, so that a scheduler's stop keeps what is finished; in the main thread only."""
+    """Handle SIGTERM as Ctrl-C in the main thread, so that a scheduler's stop keeps the partial result."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -443,51 +448,51 @@ def _stopped_by_terminating() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(name: str, study: Study, driven: Driven, found: Result, out: Path | None) -> None:
-    """Print what a study found, and write its files."""
+def _print_and_write(name: str, study: Study, output: Output, result: Result, out: Path | None) -> None:
+    """Print a study's result in the form that was asked for, and write its files."""
     from experiments.study import document, headed  # noqa: PLC0415 - not for --help alone
     from heliograph.records import canonical_json, csv_text  # noqa: PLC0415 - not for --help alone
     from heliograph.report import print_report  # noqa: PLC0415 - not for --help alone
 
-    if out is None and driven.report is None and not (driven.json or driven.csv):
-        print_report(found.report())  # a record can take longer than the run: nobody asked for one
+    if out is None and output.report is None and not (output.json or output.csv):
+        print_report(result.report())  # a record can take longer than the run: nobody asked for one
         return
-    record = document(name, study, found)
-    if driven.csv:
-        sys.stdout.write(csv_text(headed(record, found.rows())))
-    elif not driven.json:
-        print_report(found.report())
+    record = document(name, study, result)
+    if output.csv:
+        sys.stdout.write(csv_text(headed(record, result.rows())))
+    elif not output.json:
+        print_report(result.report())
     # Printed first: a directory that cannot be written takes nothing away.
     written: list[Path] = []
     try:
-        written = _write(name, study, record, found, out) if out is not None else []
-        if driven.report is not None:
-            written.append(_write_page(name, study, found, record, driven.report))
+        written = _write(name, study, record, result, out) if out is not None else []
+        if output.report is not None:
+            written.append(_write_page(name, study, result, record, output.report))
     finally:
-        if driven.json:
+        if output.json:
             print(canonical_json(record | {"files": [str(path) for path in written]}, indent=1))
-    if written and not driven.json and not driven.csv:
+    if written and not output.json and not output.csv:
         print(_wrote(written))
 
 
-def _write(name: str, study: Study, record: dict[str, Any], found: Result, out: Path) -> list[Path]:
+def _write(name: str, study: Study, record: dict[str, Any], result: Result, out: Path) -> list[Path]:
     from experiments.study import draw  # noqa: PLC0415 - not for --help alone
 
     if _is_picture(out):
-        drawn = draw(found, out.with_suffix(""))
+        drawn = draw(result, out.with_suffix(""))
         if not drawn:
-            told = f"{out} is not written: this run has no picture; --out DIR writes its record"
-            warnings.warn(told, SuspectWarning, stacklevel=2)
+            message = f"{out} is not written: this run has no picture; --out DIR writes its record"
+            warnings.warn(message, SuspectWarning, stacklevel=2)
         return drawn
-    return found.write(out, _file_name(name, study), record)
+    return result.write(out, _file_name(name, study), record)
 
 
-def _write_page(name: str, study: Study, found: Result, record: dict[str, Any], path: Path) -> Path:
+def _write_page(name: str, study: Study, result: Result, record: dict[str, Any], path: Path) -> Path:
     from experiments.study import command_line  # noqa: PLC0415 - not for --help alone
     from heliograph.report_page.page import framed, write_page  # noqa: PLC0415 - only for --report
 
     module, _, function = COMMANDS[name].page.partition(":")
-    page = getattr(importlib.import_module(module), function)(found)
+    page = getattr(importlib.import_module(module), function)(result)
     return write_page(framed(page, ["heliograph", *name.split(), *command_line(study)], record), path)
 
 
@@ -499,24 +504,24 @@ def _wrote(written: Sequence[Path]) -> str:
 
 
 @contextmanager
-def _reserved(directory: Path | None, *, alone: bool) -> Iterator[None]:
-    """Make a directory before minutes are spent for it; nothing of it stays if nothing came of them.
+def _reserved(directory: Path | None, *, exclusive: bool) -> Iterator[None]:
+    """Create the output directory before the run, and remove it again if the run fails and left it empty.
 
-    It is this run's `alone`: another that writes into it meanwhile is refused.
+    An exclusive directory is locked: another run that would write into it meanwhile is refused.
     """
     from heliograph.records import lock, make_directory, unlock  # noqa: PLC0415 - not for --help alone
 
     if directory is None:
         yield
         return
-    made = not directory.exists()
+    created = not directory.exists()
     make_directory(directory)
-    if alone:
+    if exclusive:
         lock(directory)
     try:
         yield
     except BaseException:
-        if made:
+        if created:
             with suppress(OSError):
                 directory.rmdir()
         raise
@@ -525,26 +530,32 @@ def _reserved(directory: Path | None, *, alone: bool) -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """Let what is still buffered go nowhere, so that nothing complains at the end."""
+    """Send buffered output to the null device, so that closing a broken pipe raises nothing at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _sentences(messages: Sequence[Warning | str]) -> list[str]:
-    """Return each warning once, and of each limit and of converters that clip only the worst."""
-    clipping = [one for one in messages if isinstance(one, ClippingWarning)]
-    limits = [one for one in messages if isinstance(one, LimitWarning)]
-    told = (*clipping, *limits)
-    others = [one for one in messages if isinstance(one, SuspectWarning) and one not in told]
-    found = list(dict.fromkeys(str(one) for one in others))
-    for limit in dict.fromkeys(one.limit for one in limits):
-        alike_limits = [one for one in limits if one.limit == limit]
-        several = " (the worst of several)" if len({str(one) for one in alike_limits}) > 1 else ""
-        found.append(f"{max(alike_limits, key=lambda one: one.excess)}{several}")
+    """Return each warning once; of those about one limit, and of clipping converters, only the worst."""
+    clipping = [message for message in messages if isinstance(message, ClippingWarning)]
+    limits = [message for message in messages if isinstance(message, LimitWarning)]
+    grouped = (*clipping, *limits)
+    others = [
+        message for message in messages if isinstance(message, SuspectWarning) and message not in grouped
+    ]
+    sentences = list(dict.fromkeys(map(str, others)))
+    for limit in dict.fromkeys(message.limit for message in limits):
+        alike = [message for message in limits if message.limit == limit]
+        worst = max(alike, key=lambda message: message.excess)
+        sentences.append(f"{worst}{_of_several(alike)}")
     if clipping:
-        alike = " (the worst of several)" if len({str(one) for one in clipping}) > 1 else ""
-        found.append(f"{max(clipping, key=lambda one: one.share)}{alike}")
-    return found
+        worst_clipping = max(clipping, key=lambda message: message.share)
+        sentences.append(f"{worst_clipping}{_of_several(clipping)}")
+    return sentences
+
+
+def _of_several(messages: Sequence[Warning]) -> str:
+    return " (the worst of several)" if len(set(map(str, messages))) > 1 else ""
 
 
 @contextmanager
@@ -555,8 +566,8 @@ def _warnings_in_one_line() -> Iterator[None]:
         try:
             yield
         finally:
-            for sentence in _sentences([one.message for one in caught]):
+            for sentence in _sentences([warning.message for warning in caught]):
                 print(f"heliograph: warning: {sentence}", file=sys.stderr)
-    for one in caught:
-        if not issubclass(one.category, SuspectWarning):
-            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    for warning in caught:
+        if not issubclass(warning.category, SuspectWarning):
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)

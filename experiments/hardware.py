@@ -1,4 +1,4 @@
-"""Options that choose a system, a model and its plan, in every study that has them; and one step of it."""
+"""Groups of options that studies share: workload, hardware and its changes; and the study of one step."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from simulator.results import Trace
+
 BESIDE_PRODUCTS = ("fabric", "host", "economics", "penalties")
-"""Parts of a system in which no product is executed."""
+"""Parts of a system that do not change how products come out."""
 CROSSBAR = "photonic_packet:crossbar"
-"""System that is executed where nobody names one."""
+"""Default system of studies that execute products."""
 LIGHTING = ".lighting."
-"""Part of the path of what a laser is sized for."""
+"""Part of the path of the parameters that set the target of laser sizing."""
 SYSTEM = "system by name, or a TOML file"
-"""Text on a system's name."""
+"""Help text of options that name a system."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Model and plan."""
+    """Group of options: model and plan."""
 
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
     plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,... (heliograph list plan)")
@@ -48,13 +50,13 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """The GPU, and how light that replaces it is sized."""
+    """Group of options: the GPU, and how the photonic accelerators that replace it are sized."""
 
     gpu: str | None = option(None, "the GPU, or the one that light replaces; default h100")
     basis: str | None = option(None, "size photonic accelerators by power, area or count; default power")
 
     def given(self) -> dict[str, Any]:
-        """Return what somebody gave, as `build_system` takes it."""
+        """Return the options that were given, as arguments of `build_system`."""
         return {
             name: value for name, value in (("gpu", self.gpu), ("basis", self.basis)) if value is not None
         }
@@ -72,7 +74,7 @@ def changes(text: str = "") -> Any:  # noqa: ANN401 - a field of any type
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Hardware of a system that a study names."""
+    """Group of options: changes of the named system's hardware."""
 
     core: str | None = option(
         None, f"core of photonic accelerators (heliograph list cores); default {DEFAULT_CORE}"
@@ -96,23 +98,23 @@ class Hardware:
 
     @property
     def assignments(self) -> tuple[str, ...]:
-        """Changes of the system: those of ``--set``, and penalties and target if somebody chose."""
+        """Changes of the system, ``path=value``: those of ``--set``, and of penalties and target if given."""
         chosen = () if self.penalties is None else (f"penalties={self.penalties}",)
-        return (*self.settings, *chosen, *_aimed(self.precision_target))
+        return (*self.settings, *chosen, *_target_setting(self.precision_target))
 
     def given(self) -> dict[str, Any]:
-        """Return what somebody gave, as `build_system` takes it."""
+        """Return the options that were given, as arguments of `build_system`."""
         more = (("core", self.core), ("fabric", self.fabric))
         return self.replaced.given() | {name: value for name, value in more if value is not None}
 
     def refuse_beside_products(self, systems: Iterable[System]) -> None:
-        """Refuse options that change no product, in studies that only execute them.
+        """Refuse options that do not change how products come out, in studies that only execute products.
 
         Raises
         ------
         ParameterError
-            If one was given: fabric, penalties and basis never do, nor numbers of what is beside products,
-            and a GPU has no part in a core's light.
+            If one was given: fabric, penalties, basis, a parameter of `BESIDE_PRODUCTS`, or the GPU of a
+            photonic system.
         """
         why = "products come out alike on any"
         refuse_unused(self, ("fabric", "penalties"), why)
@@ -129,76 +131,86 @@ class Hardware:
 
     @property
     def crossbar(self) -> str:
-        """System that is executed where nobody names one: of a crossbar, or of the core of ``--core``."""
+        """Default system of studies that execute products: of a crossbar, or of the core of ``--core``."""
         return CROSSBAR if self.core is None else CROSSBAR.partition(":")[0]
 
     @property
-    def _aims(self) -> bool:
-        """Whether somebody chose a precision for which a laser is sized."""
+    def _has_target(self) -> bool:
+        """Whether a target of precision was given, for which lasers are sized."""
         named = (text.partition("=")[0].strip() for text in self.settings)
         return self.precision_target is not None or any(LIGHTING in f".{name}" for name in named)
 
     def lit_for(self, systems: Iterable[System], config: TransformerConfig) -> list[System]:
-        """Return systems, their lasers sized for a model's products if a target was named."""
-        if self._aims:
+        """Return systems, with lasers sized for a model's products if a target of precision was given."""
+        if self._has_target:
             return [lit_for_all(one, config) for one in systems]
         return self.as_they_stand(systems)
 
     def as_they_stand(self, systems: Iterable[System]) -> list[System]:
-        """Return systems with their lasers as they stand.
+        """Return systems whose lasers are not sized but have the power of their parameters.
 
         Raises
         ------
         ParameterError
-            If a precision was named for which they should be sized.
+            If a target of precision was given.
         """
-        if self._aims:
+        if self._has_target:
             msg = "a target of precision is not used: lasers stay as they stand; set laser_power_w instead"
             raise ParameterError(msg)
         return [dataclasses.replace(one, lighting=None) for one in systems]
 
     def counterpart(
-        self, of: System, name: str, asked: str | None, *, on: str, accelerators: int | None
+        self, of: System, name: str, other: str | None, *, on: str, accelerators: int | None
     ) -> System:
-        """Return the accelerators of a system on circuits or on packets, without what is set of its network.
+        """Return the same accelerators on the other kind of network, without the changes of the fabric.
 
         Parameters
         ----------
         of, name : System, str
             The system, and its name.
-        asked : str, optional
-            Name of the other; by default that of the system with ocs in place of packet, or the reverse.
+        other : str, optional
+            Name of the counterpart; by default that of the system with ocs in place of packet, or reversed.
         on : str
-            ``circuits`` or ``packets``, which is also the option that names the other.
+            Network of the counterpart, ``circuits`` or ``packets``; also the option that gives `other`.
         accelerators : int, optional
-            As somebody asked for; by default those of the system.
+            Number that the user gave; by default that of the system.
 
         Raises
         ------
         ParameterError
-            If the system is a file and nobody named the other, or it has another number of accelerators.
+            If the system is a file and no counterpart was named, or the numbers of accelerators differ.
         """
-        if asked is None and name.endswith(".toml"):
+        if other is None and name.endswith(".toml"):
             msg = f"--system {name} is a file; name the same accelerators on {on} with --{on}"
             raise ParameterError(msg)
-        others = tuple(one for one in self.settings if not one.startswith("fabric."))
-        found = dataclasses.replace(self, settings=others).system(
-            asked or name.partition("@")[0].replace(*_NETWORKS[on]),
+        settings = tuple(text for text in self.settings if not text.startswith("fabric."))
+        found = dataclasses.replace(self, settings=settings).system(
+            other or name.partition("@")[0].replace(*_NETWORKS[on]),
             accelerators=accelerators,
             usual_accelerators=of.accelerators,
         )
         if found.accelerators != of.accelerators:
-            told = (
+            numbers = (
                 f"'{of.name}' has {of.accelerators:,} accelerators and '{found.name}' {found.accelerators:,}"
             )
-            msg = f"{told}; give both files one number, or --accelerators"
+            msg = f"{numbers}; give both files one number, or --accelerators"
             raise ParameterError(msg)
         return found
 
     def system(
         self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS
     ) -> System:
-        """Return a named system of this hardware, of the usual number where neither option nor file says."""
+        """Return a named system with this hardware.
+
+        Parameters
+        ----------
+        name : str
+            Name of the system, or a TOML file.
+        accelerators : int, optional
+            Number that the user gave.
+        usual_accelerators : int
+            Number if neither the user nor the file gives one.
+        """
         return build_system(
             name,
             accelerators=accelerators,
@@ -209,11 +221,11 @@ class Hardware:
 
 
 _NETWORKS = {"circuits": ("packet", "ocs"), "packets": ("ocs", "packet")}
-"""Word of a system's name that each replaces, and its own."""
+"""By network of the counterpart: the word of the system's name that is replaced, and its replacement."""
 
 
-def _aimed(target: str | None) -> tuple[str, ...]:
-    """Return the change that a target of precision is: of its decibels if it is a number."""
+def _target_setting(target: str | None) -> tuple[str, ...]:
+    """Return the change ``path=value`` that sets a target of precision: a format, or decibels."""
     if target is None:
         return ()
     return (f"lighting.target={target}" if decibels_in(target) is None else f"lighting.target_db={target}",)
@@ -232,7 +244,7 @@ def decibels_in(target: str) -> float | None:
 
 
 def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:
-    """Return one step of a model on a system, with the plan that is asked for or the default one."""
+    """Run one step of a model on a system, with the given plan or the default one."""
     config = model_named(workload.model)
     usual = ranks_of(workload.plan) or DEFAULT_ACCELERATORS
     built = hardware.system(system, accelerators=accelerators, usual_accelerators=usual)
@@ -241,12 +253,12 @@ def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerator
 
 @dataclass(frozen=True, kw_only=True)
 class SteppedOnce(Result):
-    """One step, and what was written of it."""
+    """Result of one step."""
 
     result: StepResult
-    """The step."""
+    """The simulated step."""
     chakra: str
-    """Sentence on the Chakra traces that were written; empty if none."""
+    """Sentence that names the Chakra traces that were written; empty if there are none."""
 
     def report(self) -> list[Block]:
         """Return the table of the step."""
@@ -294,8 +306,7 @@ class Step(Study):
         result = self._result(self.hardware)
         warn_if_idle(self.hardware, result, self._result, "this step")
         if self.trace:
-            events = {"traceEvents": result.trace.perfetto_events()}
-            write_atomically(self.trace, canonical_json(events))
+            write_timeline(result.trace, self.trace)
         return SteppedOnce(result=result, chakra=write_chakra(result, self.chakra) if self.chakra else "")
 
     def _result(self, hardware: Hardware) -> StepResult:
@@ -304,7 +315,7 @@ class Step(Study):
 
 
 class Recorded(Protocol):
-    """A result as plain data."""
+    """Anything that has a record."""
 
     def record(self) -> dict[str, Any]:
         """Return it as plain data, SI throughout."""
@@ -314,18 +325,18 @@ class Recorded(Protocol):
 def warn_if_idle(
     hardware: Hardware, result: Recorded, again: Callable[[Hardware], Recorded], what: str
 ) -> None:
-    """Warn of numbers of ``--set`` without which a result is the same.
+    """Warn if a result is the same without the changes of ``--set``.
 
     Parameters
     ----------
     hardware : Hardware
-        The hardware with what was set.
+        Hardware with the changes.
     result : Recorded
-        What came out.
+        Result with them.
     again : callable
-        Returns what comes out of other hardware.
+        Returns the result of other hardware.
     what : str
-        Name of the result, and what else there is to say.
+        Name of the result for the message, with any explanation.
     """
     if not hardware.settings:
         return
@@ -338,12 +349,17 @@ def warn_if_idle(
         return
     rows = [row_of(one.record()) | {"settings": ""} for one in (result, other)]
     if rows[0] == rows[1]:
-        told = ", ".join(f"--set {one}" for one in hardware.settings)
-        warnings.warn(f"{told} changes nothing of {what}", SuspectWarning, stacklevel=3)
+        changed = ", ".join(f"--set {text}" for text in hardware.settings)
+        warnings.warn(f"{changed} changes nothing of {what}", SuspectWarning, stacklevel=3)
+
+
+def write_timeline(trace: Trace, path: Path) -> None:
+    """Write the time line of a run as a JSON file for Perfetto."""
+    write_atomically(path, canonical_json({"traceEvents": trace.perfetto_events()}))
 
 
 def write_chakra(result: StepResult, prefix: Path) -> str:
-    """Write a step as Chakra traces and return the sentence that says where."""
+    """Write a step as Chakra traces; return the sentence that names the files."""
     from workloads.traces import export_step  # noqa: PLC0415 - only for --chakra
 
     written = export_step(

@@ -1,12 +1,19 @@
-"""Which products of a training step belong in light: the cheapest split under a budget of loss.
+"""Split of a training step's products between a GPU and photonic cores: the cheapest under a budget of loss.
 
-Every kind of forward product in every quarter of the depth, and every kind of gradient, may run on the GPU in
-one of its formats, or on the photonic cores beside it with the laser at one of several powers and with any of
-the core's rescues left out. Each choice has a time, an energy and a rise of the loss; the cheapest mixture
-under a budget is a linear programme, whose dual is the price of a nat.
+Products are divided into groups: each kind of forward product in each quarter of the depth, and each kind
+of gradient. A group may run on the GPU in one of its number formats, or on the photonic cores beside it, with
+the laser at one of several powers and with any of the core's rescues left out: a `UnitSetting`. Group and
+setting together are a `Choice` with an energy, a time and a rise of the loss. The cheapest mixture of choices
+whose rises stay within a budget is a linear programme (`cheapest`), whose dual is the price of a nat.
 
-Errors of products are those of each way in the products of the model that ships, gradients included, times
-what the law of noise says of the longer sums of the model that is split.
+A rise is computed in three steps:
+
+1. The reference GPT, the byte-level model that ships with its weights, gives operands. Each setting executes
+   its products, and its error is the power of the difference from the exact result (`ReferenceProducts`).
+2. A measured sensitivity, in nats for each unit of that error, turns it into a rise of the reference GPT's
+   loss (`sensitivities`); gradients have a price of their own (`gradient_prices`).
+3. Sums of the model that is split are longer than those of the reference GPT. The rise is multiplied by the
+   ratio of noise over signal at both lengths, by the noise law of core or format.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ import itertools
 import math
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -65,19 +72,19 @@ if TYPE_CHECKING:
     from simulator.interfaces import Numerics
 
 TABLE = Path(workloads.training.__file__).parent / "learnt_sensitivities.csv"
-"""Rise of the loss of the model that ships by noise on one product; its head says how it was measured."""
+"""Sensitivity of the reference GPT's loss to errors of each product; its head says how it was measured."""
 DIMMER = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
-"""Laser powers, over the one for which the system is sized; a choice."""
+"""Laser powers that are tried, over the one for which the system is sized; a choice."""
 _ROWS = 512
-"""Rows of each batch of products with weights that are looked at; a choice."""
+"""Rows of each batch that are executed of a product with weights; a choice."""
 SLACK = 1e-9
-"""Share of a mixture below which a choice is not taken."""
+"""Share below which the linear programme's solution counts as zero."""
 BUDGETS = tuple(10.0 ** (place / 4.0) for place in range(-16, 1))
-"""Budgets of the front, nats a byte; a choice."""
+"""Budgets at which the front is computed, nats a byte; a choice."""
 
 
 class Site(StrEnum):
-    """Product of the model that ships: the head's once, the others in each of its blocks."""
+    """Product of the reference GPT: the head's stands once, the others in each of its blocks."""
 
     QKV = "qkv"
     SCORES = "scores"
@@ -89,12 +96,12 @@ class Site(StrEnum):
 
     @property
     def fused(self) -> bool:
-        """Whether it is of attention's kernel, whose scores never leave the chip: both run on one unit."""
+        """Whether it belongs to attention: scores stay on the chip, so that one unit runs both products."""
         return self in (Site.SCORES, Site.VALUES)
 
     @property
     def group(self) -> str:
-        """Kind of product that is split as one."""
+        """Kind of product in the split; both products of attention are one kind."""
         return str(Kind.ATTENTION) if self.fused else str(self)
 
 
@@ -105,50 +112,50 @@ _SITES = {
     Kind.DOWN: Site.DOWN,
     Kind.HEAD: Site.HEAD,
 }
-"""Product of the measured model by kind; attention has two."""
+"""Product of the reference GPT that stands for a kind of the split model's products; attention has two."""
 _GROUPS = tuple(dict.fromkeys(site.group for site in Site))
-"""Kinds of products that are split."""
+"""Kinds of products in the split."""
 
 
 BOTH = "split"
-"""Name of the machine that has both."""
+"""Name of the machine with GPU and light."""
 
 
 class Objective(StrEnum):
-    """Cost that a split keeps least."""
+    """Cost that a split minimises."""
 
     ENERGY = "energy"
-    """Joules."""
+    """Energy of a step, J."""
     TIME = "time"
-    """Seconds; the two units take turns."""
+    """Time of the products of a step, s; the two units take turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One way of running one kind of product in one part of the depth."""
+    """A group of products in one setting of one unit."""
 
     group: str
-    """Kind of product; after a point the layer of the measured model that stands for the depth of a forward
-    product, after a colon the phase of a gradient."""
-    way: str
-    """Number format of the GPU, or power of a laser."""
+    """``kind.layer`` of a forward product, where the layer of the reference GPT stands for a quarter of the
+    depth (``up.2``; the head has no layer), or ``kind:phase`` of a gradient (``up:grad_weight``)."""
+    setting: str
+    """Name of the `UnitSetting`: a number format of the GPU, or a laser power and the rescues left out."""
     light: bool
     """Whether it runs on the photonic cores."""
     energy_j: float
-    """Energy of all of a step's, static power of both units while they run included."""
+    """Energy of the group in a step of all accelerators, static power of the machine included."""
     time_s: float
-    """Time on one accelerator."""
+    """Time of the group in a step on one accelerator."""
     rise_nats: float
-    """Rise of the loss by its noise, nats a byte, with sums as long as those of the model that is split."""
+    """Rise of the loss by its errors, nats a byte, with sums as long as those of the model that is split."""
     laser_w: float = 0.0
     """Power of the laser; 0 on the GPU."""
-    longer: float = 1.0
-    """That rise over the one with sums as long as those of the model that ships."""
+    length_factor: float = 1.0
+    """Ratio of `rise_nats` to the rise with sums as long as those of the reference GPT."""
 
     @property
     def shipped_nats(self) -> float:
-        """Rise of the loss of the model that ships, nats a byte."""
-        return self.rise_nats / self.longer
+        """Rise of the reference GPT's loss, nats a byte."""
+        return self.rise_nats / self.length_factor
 
     @property
     def kind(self) -> str:
@@ -157,11 +164,11 @@ class Choice:
 
     @property
     def phase(self) -> Phase:
-        """Phase of it."""
+        """Phase of the product."""
         return Phase(self.group.partition(":")[2] or Phase.FORWARD)
 
     def cost(self, objective: Objective) -> float:
-        """Return what is kept least."""
+        """Return the energy in J, or the time in s."""
         return self.energy_j if objective is Objective.ENERGY else self.time_s
 
 
@@ -170,34 +177,34 @@ class Split:
     """Cheapest mixture of choices under a budget."""
 
     budget_nats: float
-    """Largest rise of the loss."""
+    """Largest rise of the loss that was allowed, nats a byte."""
     taken: tuple[tuple[Choice, float], ...]
-    """Choices with their shares, which add up to one for each group."""
+    """Choices with their shares; those of a group add up to one."""
     price: float
-    """Dual of the budget: cost that one nat more would save."""
+    """Dual of the budget: cost in J or s that one nat more would save."""
 
     def total(self, objective: Objective) -> float:
-        """Return the cost."""
+        """Return the energy in J, or the time in s."""
         return math.fsum(one.cost(objective) * share for one, share in self.taken)
 
     @property
     def rise_nats(self) -> float:
-        """Rise of the loss."""
+        """Rise of the loss, nats a byte."""
         return math.fsum(one.rise_nats * share for one, share in self.taken)
 
     @property
     def shipped_nats(self) -> float:
-        """Rise of the loss with sums as long as those of the model that ships."""
+        """Rise of the reference GPT's loss, nats a byte."""
         return math.fsum(one.shipped_nats * share for one, share in self.taken)
 
     @property
     def gradient_nats(self) -> float:
-        """Part of it by noise in gradients."""
+        """Part of `rise_nats` that noise in gradients makes."""
         return math.fsum(one.rise_nats * x for one, x in self.taken if one.phase is not Phase.FORWARD)
 
     @property
-    def whole(self) -> tuple[Choice, ...]:
-        """One choice for each group, the more precise one where two are mixed: within the budget."""
+    def unmixed(self) -> tuple[Choice, ...]:
+        """One choice for each group, the more precise one where two are mixed, so that the budget holds."""
         best: dict[str, Choice] = {}
         for one, _ in self.taken:
             known = best.get(one.group)
@@ -207,13 +214,24 @@ class Split:
 
     @property
     def light_share(self) -> float:
-        """Share of the groups' time in light."""
+        """Share of the products' time that is spent on the photonic cores."""
         time_s = math.fsum(one.time_s * share for one, share in self.taken)
         return math.fsum(one.time_s * share for one, share in self.taken if one.light) / time_s
 
 
 def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective) -> Split:
-    """Return the cheapest mixture under a budget, by a linear programme."""
+    """Return the cheapest mixture of choices under a budget of loss.
+
+    Notes
+    -----
+    Linear programme over the shares x of the choices: minimise sum(cost x) with sum(rise x) within the
+    budget, and the shares of each group adding up to one. At most one group is mixed of two choices.
+
+    Raises
+    ------
+    ParameterError
+        If even the most precise choices exceed the budget.
+    """
     choices = _undominated(choices, objective)
     groups = list(dict.fromkeys(one.group for one in choices))
     one_each = np.array([[float(one.group == group) for one in choices] for group in groups])
@@ -234,7 +252,7 @@ def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective
 
 
 def _undominated(choices: Sequence[Choice], objective: Objective) -> list[Choice]:
-    """Return the choices of each group to which no other is at once as cheap and as precise."""
+    """Return the choices of each group for which no other is both as cheap and as precise."""
     found, least = [], dict.fromkeys((one.group for one in choices), math.inf)
     for one in sorted(choices, key=lambda one: (one.cost(objective), one.rise_nats)):
         if one.rise_nats < least[one.group]:
@@ -244,19 +262,19 @@ def _undominated(choices: Sequence[Choice], objective: Objective) -> list[Choice
 
 
 class Sensitivity(NamedTuple):
-    """Nats a byte for each unit of error on a product, power over that of its exact result."""
+    """Rise of the loss, nats a byte, for each unit of error of a product (error power over signal power)."""
 
     noise: float
-    """Of Gaussian noise."""
+    """For Gaussian noise."""
     clipping: float
-    """Of what a range cuts off, which falls on the outputs that say most."""
+    """For clipping by the ADC's range, which falls on the largest outputs, those that matter most."""
     clipping_rotated: float
-    """The same where operands are rotated, and other outputs are large beside their full scales."""
+    """For clipping where operands are rotated first, so that other outputs are clipped."""
 
 
 @functools.cache
 def sensitivities() -> Mapping[str, Sensitivity]:
-    """Return what errors cost on each product of the model that ships."""
+    """Return the sensitivities of the reference GPT's loss by product, ``kind.layer``."""
     kinds = Sensitivity._fields
     with TABLE.open(newline="", encoding="utf-8") as stream:
         rows = csv.DictReader(line for line in stream if not line.startswith("#"))
@@ -266,8 +284,8 @@ def sensitivities() -> Mapping[str, Sensitivity]:
         }
 
 
-def _site(role: Role) -> Site:
-    """Return the measured product that stands for a model's."""
+def _reference_site(role: Role) -> Site:
+    """Return the product of the reference GPT that stands for one of the split model."""
     kind = kind_of(role)
     if kind is Kind.ATTENTION:
         return Site.SCORES if role in SCORES else Site.VALUES
@@ -275,66 +293,81 @@ def _site(role: Role) -> Site:
 
 
 def training_products(system: System, config: Any, plan: Any) -> dict[MatMul, int]:  # noqa: ANN401
-    """Return the products of a step, and how often all accelerators run each."""
+    """Return the products of a step with the number of times that all accelerators together run each."""
     graph = step_graph(config, system.planned(plan))
-    found: Counter[MatMul] = Counter()
+    counts: Counter[MatMul] = Counter()
     for product, count in executions_of(graph):
-        found[product] += count * graph.layout.ranks_per_class
-    return found
+        counts[product] += count * graph.layout.ranks_per_class
+    return counts
 
 
 class Errors(NamedTuple):
-    """Errors of a product of the model that ships, power over that of its exact result."""
+    """Error of a product of the reference GPT by cause, error power over signal power."""
 
     noise: float
-    """All but what a range cuts off."""
+    """All causes but clipping."""
     clipped: float
-    """What a range cuts off operands as they come."""
+    """Clipping by the ADC's range; zero where operands are rotated."""
     clipped_rotated: float
-    """What it cuts off rotated ones."""
+    """Clipping where operands are rotated; else zero."""
 
-    def nats(self, cost: Sensitivity) -> float:
-        """Return the rise of the loss, nats a byte, of the model that ships."""
-        return math.fsum(price * power for price, power in zip(cost, self, strict=True))
+    def nats(self, sensitivity: Sensitivity) -> float:
+        """Return the rise of the reference GPT's loss, nats a byte."""
+        return math.fsum(price * power for price, power in zip(sensitivity, self, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Way:
-    """A unit in one of its settings, with what its products cost and lose."""
+class UnitSetting:
+    """GPU in one format, or photonic cores at one laser power, with cost and error of every product."""
 
     name: str
-    light: bool
+    """Name of the format, or laser power and rescues that are left out."""
     products: Mapping[MatMul, float]
-    priced: Mapping[MatMul, Cost]
+    """Products of a step and how often all accelerators run each."""
+    costs: Mapping[MatMul, Cost]
+    """Energy and time of each product, once on one accelerator."""
     noise: Mapping[tuple[Site, Phase], float]
-    """Noise over signal by kind of product and phase, of the model that is split."""
-    by_law: Mapping[str, float]
-    """The same with sums as long as those of the model that ships, by its products."""
+    """Noise over signal by the noise law, with sums as long as those of the model that is split."""
+    reference_noise: Mapping[str, float]
+    """The same law with sums as long as those of the reference GPT, by its product."""
     errors: Mapping[str, Errors]
-    """Errors of the products of the model that ships."""
+    """Executed errors of the products of the reference GPT."""
+    spec: AnalogSpec | None = None
+    """Specification of forward products in light; None on the GPU."""
     laser_w: float = 0.0
     """Power of the laser; 0 on the GPU."""
 
-    def longer(self, site: str) -> float:
-        """Return noise over signal with sums as long as in the model that is split, over that with own."""
-        theirs, own = self.noise[_site_and_phase(site)], self.by_law[site]
-        return theirs / own if own > 0.0 else 1.0
+    @property
+    def light(self) -> bool:
+        """Whether products run on the photonic cores."""
+        return self.spec is not None
+
+    def length_factor(self, name: str) -> float:
+        """Return noise over signal at the split model's sum length over that at the reference GPT's."""
+        own, reference = self.noise[_site_and_phase(name)], self.reference_noise[name]
+        return own / reference if reference > 0.0 else 1.0
 
     def gradient_noise(self, site: Site, phase: Phase) -> float:
-        """Return noise over signal of gradients: the mean over the layers of the model that ships."""
+        """Return noise over signal of gradients, the mean over the layers of the reference GPT."""
         names = [name for name in self.errors if _site_and_phase(name) == (site, phase)]
-        return math.fsum(math.fsum(self.errors[name]) * self.longer(name) for name in names) / len(names)
+        noise = math.fsum(math.fsum(self.errors[name]) * self.length_factor(name) for name in names)
+        return noise / len(names)
 
-    def dimmed(self, by_law: Mapping[str, float]) -> dict[str, Errors]:
-        """Return the errors with other light: noise as by the law, and what a range cuts off as it is."""
+    def errors_at(self, reference_noise: Mapping[str, float]) -> dict[str, Errors]:
+        """Return the errors at another laser power: noise in proportion to the law, clipping unchanged."""
         return {
-            site: one._replace(noise=one.noise * by_law[site] / (self.by_law[site] or 1.0))
-            for site, one in self.errors.items()
+            name: error._replace(
+                noise=error.noise * reference_noise[name] / (self.reference_noise[name] or 1.0)
+            )
+            for name, error in self.errors.items()
         }
 
 
 def _site_and_phase(name: str) -> tuple[Site, Phase]:
-    """Return site and phase of a product of the model that ships; all gradients of attention are inputs'."""
+    """Return site and phase of a product of the reference GPT named ``kind.layer`` or ``kind.layer:phase``.
+
+    Both gradients of attention are gradients of its inputs, for it has no weights.
+    """
     where, _, phase = name.partition(":")
     site = Site(where.partition(".")[0])
     if not phase:
@@ -343,20 +376,21 @@ def _site_and_phase(name: str) -> tuple[Site, Phase]:
 
 
 def _noise_by_site(delivered: Delivered) -> dict[tuple[Site, Phase], float]:
+    """Return noise over signal by site and phase, averaged over products by multiply-accumulates."""
     parts: dict[tuple[Site, Phase], list[tuple[float, OperandPrecision]]] = defaultdict(list)
     for product, precision in delivered.parts:
-        parts[_site(product.role), product.phase].append((product.macs, precision))
+        parts[_reference_site(product.role), product.phase].append((product.macs, precision))
     return {site: ratio_from_db(-average(some).snr_db) for site, some in parts.items()}
 
 
 _RESCUES: Mapping[type, str] = MappingProxyType(
     {BlockFloatCore: "block", RotatedCore: "rotation", HybridCore: "hybrid"}
 )
-"""Rescues that a product may go without: what they do to operands is done for each product anew."""
+"""Rescues that single products may go without, since they act on the operands of each product anew."""
 
 
 def without_rescues(core: Core) -> dict[str, Core]:
-    """Return a core with all its rescues, without each one, and with none, by the names of those left out.
+    """Return a core with all of its rescues, without each single one and without any, by those left out.
 
     Parameters
     ----------
@@ -377,14 +411,14 @@ def without_rescues(core: Core) -> dict[str, Core]:
     return found
 
 
-class Shipped:
-    """Products of the model that ships, and what each way errs in them.
+class ReferenceProducts:
+    """Operands of the reference GPT's products, on which the errors of settings are executed.
 
     Notes
     -----
-    Forward ones are those of the windows on which a split is executed: few of them have the loudest outputs
-    of attention, which a range cuts off. Gradients are those of one training batch; their sites have the
-    phase after a colon.
+    Forward operands come from the windows of text on which a split is executed later: the loudest outputs of
+    attention, which an ADC's range clips, stand in few windows. Operands of gradients come from one training
+    batch; names of gradients have the phase after a colon.
     """
 
     def __init__(self) -> None:
@@ -392,117 +426,176 @@ class Shipped:
         from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch
 
         self._operands = learnt_bench(windows=WINDOWS).operands(rows=_ROWS)
-        for one in capture_gpt(learnt=True):
-            if one.phase is not Phase.FORWARD:
-                site = one.product if one.product == Site.HEAD else f"{one.product}.{one.layer}"
-                self._operands[f"{site}:{one.phase}"] = [(one.a_BMK[:, :_ROWS], one.b_BKN)]
-        self.lengths = {site: batches[0][0].shape[2] for site, batches in self._operands.items()}
-        """Products of a sum, by site."""
+        for captured in capture_gpt(learnt=True):
+            if captured.phase is not Phase.FORWARD:
+                head = captured.product == Site.HEAD
+                site = captured.product if head else f"{captured.product}.{captured.layer}"
+                operands = (captured.a_BMK[:, :_ROWS], captured.b_BKN)
+                self._operands[f"{site}:{captured.phase}"] = [operands]
+        self.lengths = {name: batches[0][0].shape[2] for name, batches in self._operands.items()}
+        """Length K of the sums of each product."""
 
     def errors(
-        self, way: str, analog: Callable[[Phase], AnalogSpec] | None, sites: Iterable[str] | None = None
+        self,
+        setting: str,
+        analog: Callable[[Phase], AnalogSpec] | None,
+        names: Iterable[str] | None = None,
     ) -> dict[str, Errors]:
-        """Return the errors of a way by site: of light by its specification, or of the GPU in a format."""
+        """Return the executed errors of products.
+
+        Parameters
+        ----------
+        setting : str
+            Number format of the GPU; of no effect in light.
+        analog : callable, optional
+            Specification of the core by phase; None for the GPU.
+        names : iterable of str, optional
+            Products of the reference GPT; all by default.
+        """
         from experiments.accuracy.prediction import error_power  # noqa: PLC0415 - torch
 
-        found = {}
-        for site in sites or self._operands:
-            spec = None if analog is None else analog(_site_and_phase(site)[1])
-            whole = error_power(_runs(way, spec, site), self._operands[site])
-            clipped = 0.0 if spec is None else min(whole, self._clipping(spec, site))
-            turned = spec is not None and spec.transforms is not None and spec.transforms.rotation_width > 1
-            found[site] = Errors(
-                noise=whole - clipped,
-                clipped=0.0 if turned else clipped,
-                clipped_rotated=clipped if turned else 0.0,
+        errors = {}
+        for name in names or self._operands:
+            spec = None if analog is None else analog(_site_and_phase(name)[1])
+            total = error_power(_product_numerics(setting, spec, name), self._operands[name])
+            clipped = 0.0 if spec is None else min(total, self._clipping(spec, name))
+            rotated = spec is not None and spec.transforms is not None and spec.transforms.rotation_width > 1
+            errors[name] = Errors(
+                noise=total - clipped,
+                clipped=0.0 if rotated else clipped,
+                clipped_rotated=clipped if rotated else 0.0,
             )
-        return found
+        return errors
 
-    def _clipping(self, spec: AnalogSpec, site: str) -> float:
-        """Return what the converter's range alone does; samples that collapse into a draw make it noise."""
+    def _clipping(self, spec: AnalogSpec, name: str) -> float:
+        """Return the error that clipping alone makes; zero where all samples of a sum are one random draw."""
         from experiments.accuracy.prediction import error_power  # noqa: PLC0415 - torch
         from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch
 
-        collapsed = spec.scale is not Scale.BLOCK and self.lengths[site] > spec.analog_length
-        if collapsed or spec.residues is not None or math.isinf(spec.adc_bits):
+        one_draw = spec.scale is not Scale.BLOCK and self.lengths[name] > spec.analog_length
+        if one_draw or spec.residues is not None or math.isinf(spec.adc_bits):
             return 0.0
-        return error_power(AnalogNumerics(spec.clipping_only), self._operands[site])
+        return error_power(AnalogNumerics(spec.clipping_only), self._operands[name])
 
 
-def by_law(
+def noise_at_lengths(
     judge: Callable[[Sequence[ModelProduct]], Delivered],
     products: Sequence[ModelProduct],
     lengths: Mapping[str, int],
 ) -> dict[str, float]:
-    """Return noise over signal of a model's products with sums of these lengths, by site."""
+    """Return noise over signal of a model's products by the noise law, with sums of other lengths.
+
+    Parameters
+    ----------
+    judge : callable
+        Noise law of a core or of a number format.
+    products : sequence of ModelProduct
+        Products of the model.
+    lengths : mapping of str to int
+        Length of the sums, by product of the reference GPT.
+
+    Returns
+    -------
+    dict of str to float
+        Noise over signal by the same names; zero where the model has no such product.
+    """
     noise: dict[tuple[Site, Phase, int], float] = {}
     for name, length in lengths.items():
         site, phase = _site_and_phase(name)
         if (site, phase, length) not in noise:
-            ours = tuple(
+            alike = tuple(
                 replace(one, length=length)
                 for one in products
-                if one.phase is phase and _site(one.role) is site
+                if one.phase is phase and _reference_site(one.role) is site
             )
-            noise[site, phase, length] = _noise_by_site(judge(ours))[site, phase] if ours else 0.0
+            noise[site, phase, length] = _noise_by_site(judge(alike))[site, phase] if alike else 0.0
     return {name: noise[*_site_and_phase(name), length] for name, length in lengths.items()}
 
 
-def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
-    """Return the ways to run a product on a photonic system with its GPU beside it, and the light of each."""
-    unit = cast("PhotonicUnit", system.node().units[0])
-    gpu, shipped = _gpu_alone(system).units[0], Shipped()
-    ways, specs = [], {}
+def unit_settings(system: System, config: Any, plan: Any) -> list[UnitSetting]:  # noqa: ANN401
+    """Return every setting of the GPU and of the photonic cores of a system.
+
+    Parameters
+    ----------
+    system : System
+        Photonic system; its GPU stands beside the cores.
+    config, plan : TransformerConfig, Plan
+        The model that is split, and the plan of its step.
+    """
+    reference = ReferenceProducts()
+    return [
+        *_gpu_settings(system, config, plan, reference),
+        *_light_settings(system, training_products(system, config, plan), reference),
+    ]
+
+
+def _gpu_settings(
+    system: System,
+    config: Any,  # noqa: ANN401
+    plan: Any,  # noqa: ANN401
+    reference: ReferenceProducts,
+) -> Iterator[UnitSetting]:
+    """Yield the GPU in bf16 and in fp8."""
+    gpu = _gpu_alone(system).units[0]
     for precision in (Precision.BF16, Precision.FP8):
-        own = replace(plan, precision=replace(plan.precision, kind=precision))
-        products = training_products(
-            replace(system, photonic=None, lighting=None, precision=precision), config, own
+        own_plan = replace(plan, precision=replace(plan.precision, kind=precision))
+        electronic = replace(system, photonic=None, lighting=None, precision=precision)
+        products = training_products(electronic, config, own_plan)
+        judge, alike = functools.partial(of_format, FORMATS[str(precision)]), together(products.items())
+        yield UnitSetting(
+            name=str(precision),
+            products=products,
+            costs={product: gpu.cost(product) for product in products},
+            noise=_noise_by_site(judge(alike)),
+            reference_noise=noise_at_lengths(judge, alike, reference.lengths),
+            errors=reference.errors(str(precision), None),
         )
-        judge, kinds = functools.partial(of_format, FORMATS[str(precision)]), together(products.items())
-        ways.append(
-            _Way(
-                name=str(precision),
-                light=False,
-                products=products,
-                priced={product: gpu.cost(product) for product in products},
-                noise=_noise_by_site(judge(kinds)),
-                by_law=by_law(judge, kinds, shipped.lengths),
-                errors=shipped.errors(str(precision), None),
-            )
-        )
-    products = training_products(system, config, plan)
-    kinds = together(products.items())
+
+
+def _light_settings(
+    system: System, products: Mapping[MatMul, int], reference: ReferenceProducts
+) -> Iterator[UnitSetting]:
+    """Yield the photonic cores at each laser power, with all rescues, without each one, and with none.
+
+    The errors are executed at the greatest power that works; dimmer ones follow from the noise law.
+    """
+    unit = cast("PhotonicUnit", system.node().units[0])
+    alike = together(products.items())
     power_w = float(get_at(unit.core, LASER))
     for left_out, plain in without_rescues(unit.core).items():
-        brightest: _Way | None = None
+        brightest: UnitSetting | None = None
         for dimmer in DIMMER:
             core = replace_at(plain, LASER, power_w * dimmer)
             judge = functools.partial(of_core, core)
             name = f"{format_si(power_w * dimmer, 'W')} laser{f', no {left_out}' if left_out else ''}"
             try:
-                specs[name] = core.analog(Phase.FORWARD)
-                noise, law = _noise_by_site(judge(kinds)), by_law(judge, kinds, shipped.lengths)
+                spec = core.analog(Phase.FORWARD)
+                noise = _noise_by_site(judge(alike))
+                reference_noise = noise_at_lengths(judge, alike, reference.lengths)
             except LinkError:
                 continue
             dimmed = replace(unit, core=core)
-            way = _Way(
+            setting = UnitSetting(
                 name=name,
-                light=True,
                 products=products,
-                priced={product: dimmed.cost(product) for product in products},
+                costs={product: dimmed.cost(product) for product in products},
                 noise=noise,
-                by_law=law,
-                errors=shipped.errors(name, core.analog) if brightest is None else brightest.dimmed(law),
+                reference_noise=reference_noise,
+                errors=(
+                    reference.errors(name, core.analog)
+                    if brightest is None
+                    else brightest.errors_at(reference_noise)
+                ),
+                spec=spec,
                 laser_w=power_w * dimmer,
             )
-            brightest = brightest or way
-            ways.append(way)
-    return ways, specs
+            brightest = brightest or setting
+            yield setting
 
 
 @functools.cache
 def gradient_prices() -> Mapping[Phase, Band]:
-    """Return nats a byte for each unit of noise over signal in all gradients of a phase, with its band."""
+    """Return the rise in nats a byte for each unit of noise over signal in all gradients of a phase."""
     return {phase: gradient_price(Passes(phase)) for phase in (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)}
 
 
@@ -511,101 +604,114 @@ def _gpu_alone(system: System) -> Node:
     return replace(system, photonic=None, vector=None, lighting=None).node()
 
 
+@dataclass(kw_only=True)
+class _GroupTotals:
+    """Sums over the products of one kind and phase, of all accelerators."""
+
+    energy_j: float = 0.0
+    time_s: float = 0.0
+    gradient_noise_macs: float = 0.0
+    """Multiply-accumulates, each times its noise over signal; of gradients only."""
+
+
 def choices_of(
-    ways: Iterable[_Way], *, static_w: float, accelerators: int, at_mains: float = 1.0
+    settings: Iterable[UnitSetting], *, static_w: float, accelerators: int, at_mains: float = 1.0
 ) -> list[Choice]:
-    """Return every way of every group, with energy, time and loss.
+    """Return every group in every setting, with energy, time and loss.
 
     Parameters
     ----------
-    ways : iterable of _Way
-        As `ways_of` returns them.
+    settings : iterable of UnitSetting
+        Settings of a machine's units.
     static_w : float
-        Power that one accelerator draws whoever works.
+        Static power of one accelerator with all of its units.
     accelerators : int
-        How many there are.
+        Number of accelerators.
     at_mains : float
-        Energy that a server takes over that of what it carries.
+        Energy drawn from the mains over that of the accelerators.
 
     Notes
     -----
-    Noise in gradients is charged the upper end of the band of `gradient_prices`, shared over the kinds by
-    their multiply-accumulates: only all kinds of a phase together were measured.
+    Noise in gradients costs the upper end of the band of `gradient_prices`, shared among the kinds of
+    products by multiply-accumulates: it was measured for all kinds of a phase together only.
     """
-    layers = 1 + max(int(site.partition(".")[2] or 0) for site in sensitivities())
-    found = []
-    for way in ways:
-        energy: dict[tuple[str, Phase], float] = defaultdict(float)
-        time: dict[tuple[str, Phase], float] = defaultdict(float)
-        noise: dict[tuple[str, Phase], float] = defaultdict(float)
+    layers = 1 + max(int(name.partition(".")[2] or 0) for name in sensitivities())
+    choices = []
+    for setting in settings:
+        groups: dict[tuple[str, Phase], _GroupTotals] = defaultdict(_GroupTotals)
         macs: dict[Phase, float] = defaultdict(float)
-        for product, count in way.products.items():
-            site, phase = _site(product.role), product.phase
-            group = site.group, phase
-            cost = way.priced[product]
-            time[group] += count * cost.time_s
+        for product, count in setting.products.items():
+            site, phase = _reference_site(product.role), product.phase
+            cost, totals = setting.costs[product], groups[site.group, phase]
+            totals.time_s += count * cost.time_s
             each_j = math.fsum(cost.energy_j.values()) + cost.time_s * static_w
-            energy[group] += count * each_j * at_mains
+            totals.energy_j += count * each_j * at_mains
             if phase is not Phase.FORWARD:
-                noise[group] += count * product.macs * way.gradient_noise(site, phase)
+                totals.gradient_noise_macs += count * product.macs * setting.gradient_noise(site, phase)
             macs[phase] += count * product.macs
-        for (name, phase), energy_j in energy.items():
+        for (kind, phase), totals in groups.items():
             if phase is Phase.FORWARD:
-                rises = _forward_rises(way, name, layers)
+                rises = _forward_rises(setting, kind, layers)
             else:
-                share = noise[name, phase] / macs[phase]
-                rises = {f"{name}:{phase}": (gradient_prices()[phase].high * share, 1.0)}
-            found += [
+                noise = totals.gradient_noise_macs / macs[phase]
+                rises = {f"{kind}:{phase}": _Rise(gradient_prices()[phase].high * noise, 1.0)}
+            choices += [
                 Choice(
                     group=group,
-                    way=way.name,
-                    light=way.light,
-                    laser_w=way.laser_w,
-                    energy_j=energy_j / len(rises),
-                    time_s=time[name, phase] / len(rises) / accelerators,
-                    rise_nats=rise_nats,
-                    longer=longer,
+                    setting=setting.name,
+                    light=setting.light,
+                    laser_w=setting.laser_w,
+                    energy_j=totals.energy_j / len(rises),
+                    time_s=totals.time_s / len(rises) / accelerators,
+                    rise_nats=rise.nats,
+                    length_factor=rise.length_factor,
                 )
-                for group, (rise_nats, longer) in rises.items()
+                for group, rise in rises.items()
             ]
-    return found
+    return choices
 
 
-def _forward_rises(way: _Way, name: str, layers: int) -> dict[str, tuple[float, float]]:
-    """Return the rise of the loss by a kind of forward product, by group, and what longer sums make of it."""
-    sites = [site for site, phase in way.noise if phase is Phase.FORWARD and site.group == name]
-    found = {}
-    for place in [""] if name == Site.HEAD else [f".{layer}" for layer in range(layers)]:
+class _Rise(NamedTuple):
+    """Rise of the loss, and the part that longer sums have in it, as in `Choice`."""
+
+    nats: float
+    length_factor: float
+
+
+def _forward_rises(setting: UnitSetting, kind: str, layers: int) -> dict[str, _Rise]:
+    """Return the rise of the loss by the errors of one kind of forward product, by group."""
+    sites = [site for site, phase in setting.noise if phase is Phase.FORWARD and site.group == kind]
+    rises = {}
+    for suffix in [""] if kind == Site.HEAD else [f".{layer}" for layer in range(layers)]:
         nats = {
-            f"{site}{place}": way.errors[f"{site}{place}"].nats(sensitivities()[f"{site}{place}"])
-            for site in sites
+            site: setting.errors[f"{site}{suffix}"].nats(sensitivities()[f"{site}{suffix}"]) for site in sites
         }
-        shipped = math.fsum(nats.values())
-        rise = math.fsum(way.longer(site) * one for site, one in nats.items())
-        found[f"{name}{place}"] = rise, rise / shipped if shipped > 0.0 else 1.0
-    return found
+        reference = math.fsum(nats.values())
+        rise = math.fsum(setting.length_factor(f"{site}{suffix}") * one for site, one in nats.items())
+        rises[f"{kind}{suffix}"] = _Rise(rise, rise / reference if reference > 0.0 else 1.0)
+    return rises
 
 
-def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
+def choices_by_machine(system: System, settings: Sequence[UnitSetting]) -> dict[str, list[Choice]]:
     """Return the choices of a GPU with light beside it, of the GPU alone, and of light alone.
 
     Notes
     -----
-    Every machine pays the static power of all that it has, and of its server, while any of it works.
+    A machine pays the static power of all of its units, and of its server, while any of them works.
     """
     gpu = _gpu_alone(system)
     node = system.node()
     light, shared_w = node.units[0], node.memory.static_w + system.host.static_w
-    kept = {
-        BOTH: (ways, gpu.units[0].static_w + light.static_w),
-        f"{system.gpu.name} alone": ([one for one in ways if not one.light], gpu.units[0].static_w),
-        "light alone": ([one for one in ways if one.light], light.static_w),
+    units = {
+        BOTH: (settings, gpu.units[0].static_w + light.static_w),
+        f"{system.gpu.name} alone": ([one for one in settings if not one.light], gpu.units[0].static_w),
+        "light alone": ([one for one in settings if one.light], light.static_w),
     }
     return {
         name: choices_of(
-            some, static_w=static_w + shared_w, accelerators=system.accelerators, at_mains=node.at_mains
+            own, static_w=static_w + shared_w, accelerators=system.accelerators, at_mains=node.at_mains
         )
-        for name, (some, static_w) in kept.items()
+        for name, (own, static_w) in units.items()
     }
 
 
@@ -616,67 +722,82 @@ class Splits(Result):
     system: System
     """The photonic system; its GPU stands beside the cores."""
     model: str
-    """Whose products."""
+    """Name of the model that is split."""
     plan: Plan
-    """How its step is divided."""
-    asked: tuple[str, ...]
-    """Words that ask for the same system and model on the command line."""
+    """Plan of its step."""
+    command: tuple[str, ...]
+    """Options of the command line that give the same system and model."""
     tokens: float
     """Tokens of a step."""
     objective: Objective
-    """What is kept least."""
+    """Cost that is minimised."""
     choices: tuple[Choice, ...]
-    """Every way of every group."""
+    """Every group in every setting."""
     best: Split
-    """Under the budget that was asked for."""
+    """Cheapest split under the budget that was asked for."""
     front: tuple[Split, ...]
-    """Under all budgets that can be met, smallest first."""
-    rivals: Mapping[str, tuple[Choice, ...]]
-    """Choices of the GPU without light, and of light without the GPU."""
+    """Cheapest splits under all of `BUDGETS` that can be met, smallest first."""
+    alone: Mapping[str, tuple[Choice, ...]]
+    """Choices of the machines with one unit: the GPU without light, and light without the GPU."""
     executed: tuple[Row, ...] = ()
-    """Splits executed on the model that ships, with what was predicted."""
+    """Splits that were executed on the reference GPT, with their predicted rises."""
 
-    def _unit(self, value: float) -> str:
+    def _cost_text(self, value: float) -> str:
         if self.objective is Objective.TIME:
             return format_si(value, "s")
         return format_si(value / self.tokens, "J")
 
     def report(self) -> list[Block]:
-        """Return the split, what it saves, and the price of precision."""
-        ways = list(dict.fromkeys(one.way for one in self.choices))
+        """Return the split, its saving, and the price of precision."""
+        settings = list(dict.fromkeys(one.setting for one in self.choices))
         shares: dict[tuple[str, Phase], dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for one, share in self.best.taken:
-            shares[one.kind, one.phase][one.way] += share
-        used = [way for way in ways if any(counted[way] > SLACK for counted in shares.values())]
+            shares[one.kind, one.phase][one.setting] += share
+        used = [name for name in settings if any(own[name] > SLACK for own in shares.values())]
         rows = [
             ReportRow(
                 kind if phase is Phase.FORWARD else f"  {phase}",
-                tuple(f"{counted[way] / math.fsum(counted.values()):.0%}" for way in used),
+                tuple(f"{own[name] / math.fsum(own.values()):.0%}" for name in used),
             )
             for kind, phase in itertools.product(_GROUPS, Phase)
-            if (counted := shares.get((kind, phase)))
+            if (own := shares.get((kind, phase)))
         ]
-        of = "joules a token" if self.objective is Objective.ENERGY else "seconds a step"
+        cost = "joules a token" if self.objective is Objective.ENERGY else "seconds a step"
+        budget = f"{self.best.budget_nats:g} nats a byte"
         table = ReportTable(f"Products of {self.model} on {self.system.name} with its GPU", used, rows)
-        asked = (
-            f"Cheapest in {of} under a budget of {self.best.budget_nats:g} nats a byte; shares of the depth."
-        )
-        return [table, asked, *self._told(), *self._checked()]
+        legend = f"Cheapest in {cost} under a budget of {budget}; shares of the depth."
+        return [table, legend, *self._summary(), *self._executed_table()]
 
-    def within(self) -> dict[str, Split]:
-        """Return the cheapest splits of one unit alone under the budget, of those that can meet it."""
-        found = {}
-        for name, choices in self.rivals.items():
+    def best_alone(self) -> dict[str, Split]:
+        """Return the cheapest split of each machine with one unit, of those that can meet the budget."""
+        splits = {}
+        for name, choices in self.alone.items():
             try:
-                found[name] = cheapest(choices, self.best.budget_nats, self.objective)
+                splits[name] = cheapest(choices, self.best.budget_nats, self.objective)
             except HeliographError:
                 continue
-        return found
+        return splits
 
-    def _told(self) -> list[str]:
-        best, alone = self.best.total(self.objective), self.within()
-        costs = {name: self._unit(one.total(self.objective)) for name, one in alone.items()}
-        others = ", ".join(f"{name} {costs.get(name, 'misses the budget')}" for name in self.rivals)
+    def _summary(self) -> list[str]:
+        """Return sentences on the saving, the price of precision, the rises, and the split as a step."""
+        gpu_w, light_w = self.system.gpu.chip.tdp_w, self.system.accelerator_peak_w()
+        both = f"Its accelerators hold both, {gpu_w:.0f} W of GPU and {light_w:.0f} W of light, in turns."
+        rise = (
+            f"The split costs the GPT that ships {self.best.shipped_nats:.2g} nats a byte, and "
+            f"{self.best.rise_nats:.2g} with sums as long as those of {self.model}."
+        )
+        sentences = [self._saving(), f"{self._price_of_precision()} {rise}", self._gradient_price(), both]
+        if not self.settings():
+            return sentences
+        words = shlex.join(self.step_words())
+        step = f"As a step, with all rescues in light and {self._gpu_format()} beside it: heliograph {words}"
+        return [*sentences, step]
+
+    def _saving(self) -> str:
+        """Return what the split saves against the cheaper of the machines with one unit."""
+        best, alone = self.best.total(self.objective), self.best_alone()
+        costs = {name: self._cost_text(one.total(self.objective)) for name, one in alone.items()}
+        others = ", ".join(f"{name} {costs.get(name, 'misses the budget')}" for name in self.alone)
         least = min((one.total(self.objective) for one in alone.values()), default=math.inf)
         if self.best.light_share == 0.0 or best >= least:
             name = next(name for name, one in alone.items() if one.total(self.objective) == least)
@@ -684,57 +805,51 @@ class Splits(Result):
         else:
             share, saved = self.best.light_share, 1.0 - best / least
             answer = f"Light takes {share:.0%} of the products' time. The split saves {saved:.0%}."
-        price = self.best.price / (1.0 if self.objective is Objective.TIME else self.tokens)
-        bit = 0.75 * math.fsum(one.rise_nats * share for one, share in self.best.taken if one.light) * price
-        unit = "s" if self.objective is Objective.TIME else "J"
-        binds = (
-            f"Price of precision: {format_si(price, unit)} a nat; one bit more in all light is worth "
-            f"{format_si(bit, unit)}."
-            if price > 0.0
-            else "The budget does not bind: precision is free here."
-        )
-        rise = (
-            f"The split costs the GPT that ships {self.best.shipped_nats:.2g} nats a byte, and "
-            f"{self.best.rise_nats:.2g} with sums as long as those of {self.model}."
-        )
-        gradients = self._gradients_told()
-        gpu_w, light_w = self.system.gpu.chip.tdp_w, self.system.accelerator_peak_w()
-        both = f"Its accelerators hold both, {gpu_w:.0f} W of GPU and {light_w:.0f} W of light, in turns."
-        told = [f"{answer} Split: {self._unit(best)}; {others}.", f"{binds} {rise}", gradients, both]
-        if not self.settings():
-            return told
-        beside = self._beside()
-        words = shlex.join(self.step())
-        return [*told, f"As a step, with all rescues in light and {beside} beside it: heliograph {words}"]
+        return f"{answer} Split: {self._cost_text(best)}; {others}."
 
-    def _beside(self) -> Precision:
-        """Return the format that most of the time of products beside light is spent in."""
-        spent: dict[str, float] = defaultdict(float)
+    def _price_of_precision(self) -> str:
+        """Return the dual of the budget, and the worth of one bit: it takes three quarters of the noise."""
+        price = self.best.price / (1.0 if self.objective is Objective.TIME else self.tokens)
+        light_nats = math.fsum(one.rise_nats * share for one, share in self.best.taken if one.light)
+        unit = "s" if self.objective is Objective.TIME else "J"
+        if price <= 0.0:
+            return "The budget does not bind: precision is free here."
+        return (
+            f"Price of precision: {format_si(price, unit)} a nat; one bit more in all light is worth "
+            f"{format_si(0.75 * light_nats * price, unit)}."
+        )
+
+    def _gpu_format(self) -> Precision:
+        """Return the format in which the GPU spends most of its time; that of the plan if it runs nothing."""
+        spent_s: dict[str, float] = defaultdict(float)
         for one, share in self.best.taken:
             if not one.light:
-                spent[one.way] += share * one.time_s
-        return Precision(max(spent, key=lambda way: spent[way])) if spent else self.plan.precision.kind
+                spent_s[one.setting] += share * one.time_s
+        return (
+            Precision(max(spent_s, key=lambda name: spent_s[name])) if spent_s else self.plan.precision.kind
+        )
 
-    def step(self) -> list[str]:
-        """Return the words that run the split as one step; see `settings`."""
-        plan = replace(self.plan, precision=replace(self.plan.precision, kind=self._beside()))
-        words = ["step", *self.asked, "--plan", plan_text(plan)]
+    def step_words(self) -> list[str]:
+        """Return the words of the command that runs the split as one step; see `settings`."""
+        plan = replace(self.plan, precision=replace(self.plan.precision, kind=self._gpu_format()))
+        words = ["step", *self.command, "--plan", plan_text(plan)]
         return words + [word for one in self.settings() for word in ("--set", one)]
 
-    def _gradients_told(self) -> str:
+    def _gradient_price(self) -> str:
         """Return how noise in gradients is charged, and whether its price is told from chance."""
         prices = [
             f"{band.middle:.2g} ({band.low:.2g} to {band.high:.2g}) in {phase}"
             for phase, band in gradient_prices().items()
         ]
         chance = [str(phase) for phase, band in gradient_prices().items() if band.low <= 0.0]
-        told = f" Not told from chance: {', '.join(chance)}." if chance else ""
+        unresolved = f" Not told from chance: {', '.join(chance)}." if chance else ""
         return (
             f"Of that {self.best.gradient_nats:.2g} by noise in gradients, charged the upper ends of what "
-            f"trainings of small models tell, nats a unit of noise over signal: {', '.join(prices)}.{told}"
+            f"trainings of small models tell, nats a unit of noise over signal: {', '.join(prices)}."
+            f"{unresolved}"
         )
 
-    def _checked(self) -> list[Block]:
+    def _executed_table(self) -> list[Block]:
         if not self.executed:
             return []
         rows = [
@@ -758,22 +873,22 @@ class Splits(Result):
         ]
 
     def policy(self) -> dict[str, Any]:
-        """Return the split as `optical.conversion.Policy` takes it, one way for each kind and layer.
+        """Return the split as `optical.conversion.Policy` takes it, one unit for each kind and layer.
 
         Notes
         -----
-        A policy tells forward products apart; gradients in light stand under ``laser`` beside them.
+        A policy tells forward products apart only; gradients in light stand under ``laser`` beside them.
         """
-        electronic = [one for one in _forward(self.best.whole) if not one.light]
+        electronic = [one for one in _forward(self.best.unmixed) if not one.light]
         return {
-            "electronic": sorted(pattern for one in electronic for pattern in _patterns(one.group)),
-            "laser": {one.group: one.way for one in self.best.whole if one.light},
+            "electronic": sorted(site for one in electronic for site in _reference_names(one.group)),
+            "laser": {one.group: one.setting for one in self.best.unmixed if one.light},
             "step": list(self.settings()),
-            "command": self.step() if self.settings() else [],
+            "command": self.step_words() if self.settings() else [],
         }
 
     def settings(self) -> tuple[str, ...]:
-        """Return the split as ``heliograph step --set`` takes it; nothing where no product is in light.
+        """Return the split as ``heliograph step --set`` takes it; empty where no product is in light.
 
         Notes
         -----
@@ -783,17 +898,19 @@ class Splits(Result):
         lit = [one for one, _ in self.best.taken if one.light]
         if not lit:
             return ()
-        shares: dict[tuple[str, Phase], dict[bool, float]] = defaultdict(lambda: defaultdict(float))
+        light: dict[tuple[str, Phase], float] = defaultdict(float)
+        whole: dict[tuple[str, Phase], float] = defaultdict(float)
         for one, share in self.best.taken:
-            shares[one.kind, one.phase][one.light] += share
-        found = [f"{LASER}={max(one.laser_w for one in lit):.6g}"]
+            whole[one.kind, one.phase] += share
+            light[one.kind, one.phase] += share if one.light else 0.0
+        settings = [f"{LASER}={max(one.laser_w for one in lit):.6g}"]
         for kind in Kind:
+            name = str(kind) if kind is Kind.ATTENTION else _SITES[kind].group
             for phase in dataclasses.fields(PhaseShares if kind is not Kind.ATTENTION else InputShares):
-                group = str(kind) if kind is Kind.ATTENTION else _SITES[kind].group
-                counted = shares[group, Phase(phase.name)]
-                whole = counted[True] + counted[False]
-                found.append(f"light.{kind}.{phase.name}={counted[True] / whole if whole else 0.0:.6g}")
-        return tuple(found)
+                group = name, Phase(phase.name)
+                share = light[group] / whole[group] if whole[group] else 0.0
+                settings.append(f"light.{kind}.{phase.name}={share:.6g}")
+        return tuple(settings)
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, SI throughout."""
@@ -809,7 +926,7 @@ class Splits(Result):
             "cost": self.best.total(self.objective),
             "price_per_nat": self.best.price,
             "light_share": self.best.light_share,
-            "alone": {name: one.total(self.objective) for name, one in self.within().items()},
+            "alone": {name: one.total(self.objective) for name, one in self.best_alone().items()},
             "policy": self.policy(),
             "front": [
                 {
@@ -823,29 +940,29 @@ class Splits(Result):
         }
 
     def rows(self) -> list[Row]:
-        """Return a row for each choice with its share."""
-        shares = {(one.group, one.way): share for one, share in self.best.taken}
+        """Return a row for each choice with its share in the best split."""
+        shares = {(one.group, one.setting): share for one, share in self.best.taken}
         return [
             {
                 "group": one.group,
-                "way": one.way,
+                "way": one.setting,
                 "light": one.light,
                 "energy_j": one.energy_j,
                 "time_s": one.time_s,
                 "rise_nats": one.rise_nats,
-                "longer": one.longer,
-                "share": shares.get((one.group, one.way), 0.0),
+                "longer": one.length_factor,
+                "share": shares.get((one.group, one.setting), 0.0),
             }
             for one in self.choices
         ]
 
     def figure(self) -> Figure:
-        """Return cost over budget, and how much of the time is in light."""
+        """Return cost over budget of each machine, and the share of the time in light over budget."""
         scale = self.tokens if self.objective is Objective.ENERGY else 1.0
         figure = new_figure(3.6)
         cost, share = figure.subplots(1, 2)
         lines = {BOTH: self.front} | {
-            name: front_of(choices, self.objective) for name, choices in self.rivals.items()
+            name: front_of(choices, self.objective) for name, choices in self.alone.items()
         }
         for (name, front), colour in zip(lines.items(), PALETTE, strict=False):
             budgets = [one.budget_nats for one in front]
@@ -870,8 +987,8 @@ def _forward(some: Iterable[Choice]) -> tuple[Choice, ...]:
     return tuple(one for one in some if one.phase is Phase.FORWARD)
 
 
-def _patterns(group: str) -> list[str]:
-    """Return the names of a group's products in the GPT that ships."""
+def _reference_names(group: str) -> list[str]:
+    """Return the names of a forward group's products in the reference GPT."""
     kind, _, layer = group.partition(".")
     if kind == Site.HEAD:
         return [kind]
@@ -908,18 +1025,18 @@ class SplitProducts(Study):
             )
             raise ParameterError(msg)
         bright = lit(system, step_graph(config, system.planned(plan)))
-        ways, specs = ways_of(bright, config, plan)
-        kept = machines(bright, ways)
-        trial = Trial.of(specs, progress) if self.execute else None
+        settings = unit_settings(bright, config, plan)
+        machines = choices_by_machine(bright, settings)
+        trial = Trial.of(settings, progress) if self.execute else None
         if trial is not None:
-            kept = trial.settled(kept, self.budget, self.objective)
-        choices = kept[BOTH]
+            machines = trial.settle(machines, self.budget, self.objective)
+        choices = machines[BOTH]
         best = cheapest(choices, self.budget, self.objective)
         result = Splits(
             system=bright,
             model=config.name,
             plan=plan,
-            asked=(
+            command=(
                 *("--system", self.system, "--model", self.workload.model),
                 *command_line(replace(self.hardware, precision_target=None)),
             ),
@@ -928,26 +1045,26 @@ class SplitProducts(Study):
             choices=tuple(choices),
             best=best,
             front=tuple(front_of(choices, self.objective)),
-            rivals={name: tuple(some) for name, some in kept.items() if name != BOTH},
+            alone={name: tuple(own) for name, own in machines.items() if name != BOTH},
         )
         if trial is None:
             return result
-        return replace(result, executed=trial.executed(best, choices, self.objective))
+        return replace(result, executed=trial.execute(best, choices, self.objective))
 
 
 def front_of(choices: Sequence[Choice], objective: Objective) -> list[Split]:
-    """Return the cheapest split for each budget that can be met."""
-    found = []
+    """Return the cheapest split for each of `BUDGETS` that can be met."""
+    splits = []
     for budget in BUDGETS:
         try:
-            found.append(cheapest(choices, budget, objective))
+            splits.append(cheapest(choices, budget, objective))
         except HeliographError:
             continue
-    return found
+    return splits
 
 
 NEIGHBOURS = 3
-"""Neighbours of the best split that are executed, those that save most; a choice."""
+"""Number of the best split's cheapest neighbours that are executed; a choice."""
 WINDOWS, DRAWS = 24, 3
 """Windows of text and draws of the noise on which a split is judged; choices."""
 
@@ -955,108 +1072,133 @@ WINDOWS, DRAWS = 24, 3
 def neighbours(
     split: Iterable[Choice], choices: Iterable[Choice], objective: Objective
 ) -> list[tuple[Choice, ...]]:
-    """Return splits with one group run another way, the cheapest first."""
-    whole = {one.group: one for one in split}
-    found = [tuple((whole | {one.group: one}).values()) for one in choices if whole[one.group].way != one.way]
-    return sorted(found, key=lambda some: math.fsum(one.cost(objective) for one in some))
+    """Return the splits in which one group has another setting, the cheapest first."""
+    by_group = {one.group: one for one in split}
+    moved = [
+        tuple((by_group | {one.group: one}).values())
+        for one in choices
+        if by_group[one.group].setting != one.setting
+    ]
+    return sorted(moved, key=lambda some: math.fsum(one.cost(objective) for one in some))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """Forward products executed on the model that ships.
+    """Execution of forward products on the reference GPT, which corrects the predicted rises.
 
     Notes
     -----
-    A split counts the errors of single products times what such errors cost. Executed, each product that a
-    split takes is run alone, through the core's own errors and at its own power, and the programme is solved
-    anew with what it costs, until it takes no other: the sum of these is its prediction, and all products at
-    once are its check.
+    A predicted rise is the error of a product times a sensitivity. Here each product that the cheapest split
+    takes is executed alone, through the core's own errors at its own laser power, and the programme is solved
+    anew with the measured rises, until it takes no product that was not measured (`settle`). The sum of the
+    measured rises predicts that of the split; executing all products at once checks it (`execute`).
     """
 
     bench: Bench
-    """The model."""
+    """The reference GPT."""
     specs: Mapping[str, AnalogSpec]
-    """What executes each way in light."""
+    """Specification of forward products by setting in light."""
     progress: Progress
-    """Told what is executed."""
-    alone: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Rise of the loss by group and way, nobody else erring. Grows."""
-    counted: dict[tuple[str, str], float] = field(default_factory=dict)
-    """What it was counted as. Grows."""
+    """Called with each product that is executed."""
+    measured_nats: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Executed rise of the loss by group and setting, with no other errors; filled by `measure`."""
+    predicted_nats: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Predicted rise of the same; filled by `measure`."""
 
     @classmethod
-    def of(cls, specs: Mapping[str, AnalogSpec], progress: Progress) -> Trial:
-        """Return the model that ships, of which nothing is measured yet."""
+    def of(cls, settings: Iterable[UnitSetting], progress: Progress) -> Trial:
+        """Return a trial of settings in which nothing is measured yet."""
         from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch, only to execute
 
+        specs = {one.name: one.spec for one in settings if one.spec is not None}
         return cls(bench=learnt_bench(windows=WINDOWS), specs=specs, progress=progress)
 
-    def measured(self, one: Choice) -> Choice:
-        """Return a choice of a forward product with what it costs executed alone."""
-        key = one.group, one.way
-        if key not in self.alone:
-            self.progress(f"executing {one.group} on {one.way} alone", len(self.alone), len(self.alone) + 1)
-            rises = self.bench.rises(_numerics([one], self.specs), DRAWS if one.light else 1)
-            self.counted[key] = one.shipped_nats
-            self.alone[key] = max(0.0, float(np.mean(rises)))
-        return self._known(one)
+    def measure(self, choice: Choice) -> Choice:
+        """Return a choice of a forward product with the rise that it has executed alone."""
+        key = choice.group, choice.setting
+        if key not in self.measured_nats:
+            done = len(self.measured_nats)
+            self.progress(f"executing {choice.group} on {choice.setting} alone", done, done + 1)
+            rises = self.bench.rises(_numerics([choice], self.specs), DRAWS if choice.light else 1)
+            self.predicted_nats[key] = choice.shipped_nats
+            self.measured_nats[key] = max(0.0, float(np.mean(rises)))
+        return self._with_measured_rise(choice)
 
-    def settled(
-        self, kept: Mapping[str, Sequence[Choice]], budget_nats: float, objective: Objective
+    def settle(
+        self, machines: Mapping[str, Sequence[Choice]], budget_nats: float, objective: Objective
     ) -> dict[str, list[Choice]]:
-        """Return the choices of each machine, all that the cheapest split of both takes measured."""
-        found = {name: list(some) for name, some in kept.items()}
+        """Return the choices of each machine after all that the cheapest split of both takes are measured."""
+        settled = {name: list(choices) for name, choices in machines.items()}
         while True:
-            best = cheapest(found[BOTH], budget_nats, objective)
-            taken = _forward(one for one, _ in best.taken)
-            if all((one.group, one.way) in self.alone for one in taken):
-                return found
-            for one in taken:
-                self.measured(one)
-            found = {name: [self._known(one) for one in some] for name, some in found.items()}
+            best = cheapest(settled[BOTH], budget_nats, objective)
+            taken = _forward(choice for choice, _ in best.taken)
+            if all((choice.group, choice.setting) in self.measured_nats for choice in taken):
+                return settled
+            for choice in taken:
+                self.measure(choice)
+            settled = {name: list(map(self._with_measured_rise, own)) for name, own in settled.items()}
 
-    def _known(self, one: Choice) -> Choice:
-        alone = self.alone.get((one.group, one.way), one.shipped_nats)
-        return replace(one, rise_nats=alone * one.longer)
+    def _with_measured_rise(self, choice: Choice) -> Choice:
+        """Return a choice with its measured rise, or as it is if it was not measured."""
+        nats = self.measured_nats.get((choice.group, choice.setting), choice.shipped_nats)
+        return replace(choice, rise_nats=nats * choice.length_factor)
 
-    def executed(self, best: Split, choices: Sequence[Choice], objective: Objective) -> tuple[Row, ...]:
-        """Return what the best split and its cheapest neighbours cost, all their forward products at once."""
-        whole = _forward(best.whole)
-        tried = {"best": whole}
-        for some in neighbours(whole, _forward(choices), objective)[:NEIGHBOURS]:
-            moved = next(b for a, b in zip(whole, some, strict=True) if a != b)
-            tried[f"{moved.group} on {moved.way}"] = tuple(self.measured(one) for one in some)
-        return tuple(self._row(name, split) for name, split in tried.items())
+    def execute(self, best: Split, choices: Sequence[Choice], objective: Objective) -> tuple[Row, ...]:
+        """Return the rises of the best split and of its cheapest neighbours, all forward products at once."""
+        unmixed = _forward(best.unmixed)
+        splits = {"best": unmixed}
+        for neighbour in neighbours(unmixed, _forward(choices), objective)[:NEIGHBOURS]:
+            moved = next(other for own, other in zip(unmixed, neighbour, strict=True) if own != other)
+            splits[f"{moved.group} on {moved.setting}"] = tuple(map(self.measure, neighbour))
+        return tuple(self._row(name, split) for name, split in splits.items())
 
     def _row(self, name: str, split: tuple[Choice, ...]) -> Row:
-        self.progress(f"executing: {name}", len(self.alone), len(self.alone) + 1)
-        found = self.bench.executed([_numerics(split, self.specs)] * DRAWS)
-        rises = [(one + other) / 2.0 for one, other in zip(found["drawn"], found["mirrored"], strict=True)]
+        done = len(self.measured_nats)
+        self.progress(f"executing: {name}", done, done + 1)
+        executed = self.bench.executed([_numerics(split, self.specs)] * DRAWS)
+        rises = [
+            (drawn + mirrored) / 2.0
+            for drawn, mirrored in zip(executed["drawn"], executed["mirrored"], strict=True)
+        ]
         return {
             "split": name,
-            "counted_nats": math.fsum(self.counted[one.group, one.way] for one in split),
+            "counted_nats": math.fsum(self.predicted_nats[one.group, one.setting] for one in split),
             "predicted_nats": math.fsum(one.shipped_nats for one in split),
-            "by_own_errors_nats": math.fsum(found["modelled"]) / DRAWS,
+            "by_own_errors_nats": math.fsum(executed["modelled"]) / DRAWS,
             "executed_nats": math.fsum(rises) / DRAWS,
             "standard_error_nats": float(np.std(rises, ddof=1)) / math.sqrt(DRAWS),
-            "executed_one_way_nats": math.fsum(found["drawn"]) / DRAWS,
+            "executed_one_way_nats": math.fsum(executed["drawn"]) / DRAWS,
         }
 
 
 def _numerics(split: Iterable[Choice], specs: Mapping[str, AnalogSpec]) -> dict[str, Numerics]:
-    """Return what executes each product of the model that ships."""
-    return {site: _runs(one.way, specs.get(one.way), site) for one in split for site in _patterns(one.group)}
+    """Return the numerics of each forward product of the reference GPT under a split."""
+    return {
+        name: _product_numerics(one.setting, specs.get(one.setting), name)
+        for one in split
+        for name in _reference_names(one.group)
+    }
 
 
-def _runs(way: str, spec: AnalogSpec | None, site: str) -> Numerics:
-    """Return what executes a product: light by its specification, or the GPU, attention and head in bf16."""
+def _product_numerics(setting: str, spec: AnalogSpec | None, name: str) -> Numerics:
+    """Return the numerics of one product: of the core, or of the GPU, whose attention and head stay in bf16.
+
+    Parameters
+    ----------
+    setting : str
+        Number format of the GPU; of no effect in light.
+    spec : AnalogSpec, optional
+        Specification of the core; None for the GPU.
+    name : str
+        Product of the reference GPT.
+    """
     from electronic.numerics import BfloatNumerics, float8_passes  # noqa: PLC0415 - torch, only to execute
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
 
     if spec is not None:
         return AnalogNumerics(spec)
-    where, phase = _site_and_phase(site)
-    if way != Precision.FP8 or where.fused or where is Site.HEAD:
+    site, phase = _site_and_phase(name)
+    if setting != Precision.FP8 or site.fused or site is Site.HEAD:
         return BfloatNumerics()
     forward, grad_input, grad_weight = float8_passes()
     return {Phase.GRAD_INPUT: grad_input, Phase.GRAD_WEIGHT: grad_weight}.get(phase, forward)

@@ -1,12 +1,16 @@
-"""One kind of study: options from the fields of a dataclass, how it runs, what its result can tell.
+"""Protocols of a study and of its result, and the command line that a study's fields declare.
 
-The type of a field says how its option is read: a truth value is a flag, an enumeration a choice, a tuple may
-be repeated (or is separated by commas), a number whose name ends in a unit takes a quantity (``delay_s`` is
-``--delay 25us``), and a field that is a dataclass brings the options of its own.
+A study is a frozen dataclass. Each field is made by `option` and is one command-line option; its annotation
+says how the text is read:
 
-A study is a frozen dataclass whose fields are its options (`experiments.study.option`); `Study.run`
-computes, and the `Result` tells itself as text, as tidy rows, as pictures and as plain data. The driver
-(`experiments.cli`) does everything else: it reads the options, prints, writes, and stops cleanly.
+- ``bool``: a flag; an enumeration: one of its values;
+- ``tuple``: an option that is repeated, or one text of values separated by commas;
+- ``float`` with a name that ends in a unit: a quantity, so that ``delay_s`` is ``--delay 25us``;
+- another dataclass: a group of options, its fields.
+
+`Study.run` computes a `Result`, which gives itself as a report for the terminal, as plain data, as tables of
+flat rows and as figures. The driver (`experiments.cli`) does the rest for every study alike: it parses the
+options, prints, writes files and stops cleanly.
 """
 
 from __future__ import annotations
@@ -39,8 +43,8 @@ _KEY = "option"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
-    """Description of an option on its field."""
+class _Declaration:
+    """Arguments of `option`, kept in the metadata of the field."""
 
     text: str
     metavar: str | None
@@ -60,33 +64,35 @@ def option(
     commas: bool = False,
     written: bool = False,
 ) -> Any:  # noqa: ANN401 - a field of any type
-    """Return a dataclass field that is an option.
+    """Return a dataclass field that is a command-line option.
 
     Parameters
     ----------
     default : object
-        Its default; ``...`` for an option that must be given.
+        Default value; ``...`` for a required option.
     text : str
-        What ``--help`` says of it; the default is added.
+        Text of ``--help``, to which the default is added.
     metavar : str, optional
-        What stands for its value there.
+        Placeholder of the value in ``--help``.
     flag : str
-        Its name, if not that of the field.
+        Flag, if it is not made of the field's name.
     positional : bool
-        Whether it is told by its place, without a name.
+        Whether the option is positional.
     commas : bool
-        Whether the members of a tuple are separated by commas; else the option is repeated.
+        Whether the members of a tuple are separated by commas; otherwise the option is repeated.
     written : bool
-        Whether it is a file that the study writes, whose place is checked before the study runs.
+        Whether the study writes to this path, which is then checked before the study runs.
     """
-    told = _Told(text=text, metavar=metavar, flag=flag, positional=positional, commas=commas, written=written)
+    declaration = _Declaration(
+        text=text, metavar=metavar, flag=flag, positional=positional, commas=commas, written=written
+    )
     if default is ...:
-        return dataclasses.field(metadata={_KEY: told})
-    return dataclasses.field(default=default, metadata={_KEY: told})
+        return dataclasses.field(metadata={_KEY: declaration})
+    return dataclasses.field(default=default, metadata={_KEY: declaration})
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose errors are those of the program: one sentence, told by who catches it."""
+    """Argument parser that raises `ParameterError` where argparse prints usage and exits."""
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - as argparse takes them
         super().__init__(**given)
@@ -94,40 +100,61 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?[0-9].*")
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong with the command line."""
+        """Raise a `ParameterError` with argparse's message."""
         msg = f"{message}; see {self.prog} --help"
         raise ParameterError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Option:
-    """One option of a study."""
+    """One option of a study, as its field declares it."""
 
     path: tuple[str, ...]
-    """Fields from the study down."""
+    """Names of the fields that lead from the study to this one: the groups, then the field itself."""
     kind: Any
-    """Type of one value."""
+    """Type of one value; of a tuple that of its members."""
     many: bool
-    """Whether it takes several."""
+    """Whether the field is a tuple."""
     default: Any
-    """Its default, or `dataclasses.MISSING`."""
-    told: _Told
+    """Default value, or `dataclasses.MISSING`."""
+    declaration: _Declaration
 
     @property
     def destination(self) -> str:
-        """Name in the parsed namespace."""
+        """Attribute of the parsed namespace."""
         return ".".join(self.path)
 
     @property
     def flag(self) -> str:
-        """Its name on the command line, without the unit of a quantity."""
+        """Flag on the command line; the unit at the end of a quantity's field is left out."""
         name = self.path[-1]
         units = (suffix for suffix in SUFFIXES if self.kind is float and name.endswith(suffix))
         plain = name.removesuffix(next(units, ""))
-        return self.told.flag or f"--{plain.replace('_', '-')}"
+        return self.declaration.flag or f"--{plain.replace('_', '-')}"
+
+    def value_in(self, study: Any) -> Any:  # noqa: ANN401 - a value of any type
+        """Return the option's value in a study."""
+        for name in self.path:
+            study = getattr(study, name)
+        return study
+
+    def is_default(self, value: Any) -> bool:  # noqa: ANN401 - as above
+        """Return whether a value is what the study has without this option."""
+        return value == self.default or value in (None, ())
 
 
 def _options(kind: type, above: tuple[str, ...] = (), defaults: object = None) -> Iterator[_Option]:
+    """Yield the options of a study in the order of its fields, groups opened up.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass of the study or of a group.
+    above : tuple of str
+        Fields that lead to a group.
+    defaults : object, optional
+        Instance of a group, whose values are the defaults.
+    """
     hints = typing.get_type_hints(kind)
     for item in dataclasses.fields(typing.cast("Any", kind)):
         default = item.default if defaults is None else getattr(defaults, item.name)
@@ -140,13 +167,17 @@ def _options(kind: type, above: tuple[str, ...] = (), defaults: object = None) -
             raise TypeError(msg)
         inner, many = _scalar(hints[item.name])
         yield _Option(
-            path=(*above, item.name), kind=inner, many=many, default=default, told=item.metadata[_KEY]
+            path=(*above, item.name),
+            kind=inner,
+            many=many,
+            default=default,
+            declaration=item.metadata[_KEY],
         )
 
 
 def _scalar(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401 - any annotation
-    """Return the type of one value, and whether there may be several."""
-    members = [one for one in typing.get_args(hint) if one is not type(None)]
+    """Return the type of one value, and whether the annotation is a tuple of them; ``| None`` is dropped."""
+    members = [member for member in typing.get_args(hint) if member is not type(None)]
     if isinstance(hint, types.UnionType) and len(members) == 1:
         return _scalar(members[0])
     if typing.get_origin(hint) is tuple:
@@ -155,7 +186,7 @@ def _scalar(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401 - any annotation
 
 
 class _Once(argparse.Action):
-    """An option that is given once at most: a second one would be dropped without a word."""
+    """Store a value, and refuse a second one, of which argparse would silently keep the last."""
 
     def __call__(
         self,
@@ -173,10 +204,10 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def _given(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return what reads an option's text; blanks are most often a variable that is not set."""
+def _refusing_blanks(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader that refuses blank text, mostly an unset shell variable, as argparse refuses values."""
 
-    def given(text: str) -> Any:  # noqa: ANN401 - as read
+    def read_text(text: str) -> Any:  # noqa: ANN401 - as read
         if not text.strip(" ,\t\n"):
             msg = "is given without a value; write one, or leave the option out"
             raise argparse.ArgumentTypeError(msg)
@@ -185,29 +216,31 @@ def _given(read: Callable[[str], Any]) -> Callable[[str], Any]:
         except HeliographError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return given
+    return read_text
 
 
 def _reader_of(kind: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN401 - any type
+    """Return the function that reads one value of a type, for a field of this name."""
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return lambda text: _member(kind, text)
+        return lambda text: _read_member(kind, text)
     if kind is int:
-        return _whole_number
+        return _read_whole_number
     if kind is float and (dimension := dimension_of(name)) is not None:
-        return lambda text: _with_unit(name, text, dimension[1])
+        return lambda text: _read_quantity(name, text, dimension[1])
     if kind is float:
         return lambda text: _finite(text, text)
     return typing.cast("Callable[[str], Any]", kind)
 
 
-_SLOW = types.MappingProxyType({"s": (1.0, math.inf, "25us"), "B/s": (0.0, 1e6, "50GB/s")})
-"""Times and rates of networks that nobody means: from, to, and an example of how they are written."""
+_SUSPECT = types.MappingProxyType({"s": (1.0, math.inf, "25us"), "B/s": (0.0, 1e6, "50GB/s")})
+"""By SI unit: range, low to high, in which a number typed without a unit is probably in another unit, since
+no network is that slow; and an example with a unit."""
 
 
-def _with_unit(name: str, text: str, unit: str) -> float:
-    """Return a quantity in SI; a time or rate typed without a unit that is far from any network's is told."""
+def _read_quantity(name: str, text: str, unit: str) -> float:
+    """Return a quantity in SI; warn of a number without a unit in the range of `_SUSPECT`."""
     number = _finite(quantity(name, text), text)
-    low, high, example = _SLOW.get(unit, (math.inf, math.inf, ""))
+    low, high, example = _SUSPECT.get(unit, (math.inf, math.inf, ""))
     if TYPED.fullmatch(text) and low <= number < high and number > 0.0:
         meant = format_quantity(number, unit)
         msg = f"{name}={text} is {meant}; if that is not meant, write the unit, e.g. {example}"
@@ -215,7 +248,7 @@ def _with_unit(name: str, text: str, unit: str) -> float:
     return number
 
 
-def _member(kind: type[Enum], text: str) -> Enum:
+def _read_member(kind: type[Enum], text: str) -> Enum:
     known = {str(member.value): member for member in kind}
     if text not in known:
         msg = f"no '{text}'; {nearest(text, known, noun='choice')}"
@@ -223,7 +256,7 @@ def _member(kind: type[Enum], text: str) -> Enum:
     return known[text]
 
 
-def _whole_number(text: str) -> int:
+def _read_whole_number(text: str) -> int:
     """Return a whole number in plain digits; Python's own reading takes 1_0 and the digits of any script."""
     if not re.fullmatch("[+-]?[0-9]{1,18}", text.strip()):
         msg = f"must be a whole number in plain digits, such as 1024; got '{text}'"
@@ -242,65 +275,71 @@ def _finite(value: float | str, text: str) -> float:
     return number
 
 
-def _members(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """Return what reads several values with commas between them."""
+def _separated_by_commas(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a reader of values separated by commas, from the reader of one."""
     return lambda text: tuple(read(part.strip()) for part in text.split(",") if part.strip())
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add the options of a study."""
-    for one in _options(kind):
-        _add(parser, one)
+    """Add the options of a study to a parser."""
+    for each in _options(kind):
+        _add_option(parser, each)
 
 
-def _add(parser: argparse.ArgumentParser, one: _Option) -> None:
-    told, needed = one.told, one.default is dataclasses.MISSING
-    shown = "" if needed or one.default in (None, "", (), False, True) else f"; default {_shown(one.default)}"
-    said: dict[str, Any] = {"help": f"{told.text}{shown}".replace("%", "%%")}
-    if one.kind is bool:
-        action = argparse.BooleanOptionalAction if one.default else "store_true"
-        parser.add_argument(one.flag, dest=one.destination, default=one.default, action=action, **said)
+def _add_option(parser: argparse.ArgumentParser, added: _Option) -> None:
+    declared, required = added.declaration, added.default is dataclasses.MISSING
+    silent = required or added.default in (None, "", (), False, True)
+    shown = "" if silent else f"; default {_written(added.default)}"
+    keywords: dict[str, Any] = {"help": f"{declared.text}{shown}".replace("%", "%%")}
+    if added.kind is bool:
+        action = argparse.BooleanOptionalAction if added.default else "store_true"
+        parser.add_argument(
+            added.flag, dest=added.destination, default=added.default, action=action, **keywords
+        )
         return
-    choices = "|".join(str(each.value) for each in one.kind) if _is_enum(one.kind) else None
-    said["metavar"] = told.metavar or choices or one.flag.strip("-").replace("-", "_").upper()
-    read = _reader_of(one.kind, one.path[-1])
-    said["type"] = _given(_members(read) if one.many and told.commas else read)
-    if told.positional:
-        said["metavar"] = told.metavar or choices or one.path[-1]
-        parser.add_argument(one.destination, nargs=None if needed else "?", **said)
-    elif one.many and not told.commas:
-        parser.add_argument(one.flag, dest=one.destination, action="append", **said)
+    choices = "|".join(str(member.value) for member in added.kind) if _is_enum(added.kind) else None
+    keywords["metavar"] = declared.metavar or choices or added.flag.strip("-").replace("-", "_").upper()
+    read = _reader_of(added.kind, added.path[-1])
+    listed = added.many and declared.commas
+    keywords["type"] = _refusing_blanks(_separated_by_commas(read) if listed else read)
+    if declared.positional:
+        keywords["metavar"] = declared.metavar or choices or added.path[-1]
+        parser.add_argument(added.destination, nargs=None if required else "?", **keywords)
+    elif added.many and not declared.commas:
+        parser.add_argument(added.flag, dest=added.destination, action="append", **keywords)
     else:
-        parser.add_argument(one.flag, dest=one.destination, required=needed, action=_Once, **said)
+        parser.add_argument(added.flag, dest=added.destination, required=required, action=_Once, **keywords)
 
 
 def _is_enum(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, Enum)
 
 
-def _shown(default: object) -> str:
-    if isinstance(default, tuple):
-        return ",".join(map(_shown, default))
-    return str(default.value) if isinstance(default, Enum) else str(default)
+def _written(value: object) -> str:
+    """Return a value as it is written on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(_written, value))
+    return str(value.value) if isinstance(value, Enum) else str(value)
 
 
 def study_from(kind: type[StudyT], parsed: argparse.Namespace) -> StudyT:
-    """Return the study that parsed options describe."""
+    """Return the study of a kind with the values of parsed options."""
     values: dict[str, Any] = {}
-    for one in _options(kind):
-        value = getattr(parsed, one.destination)
+    for each in _options(kind):
+        value = getattr(parsed, each.destination)
         if value is None:  # not asked of argparse, which would read a default's text as if it were given
-            value = one.default
-        if one.many and value is not None:
+            value = each.default
+        if each.many and value is not None:
             value = tuple(value)
             if (twice := repeated(value)) is not None:
-                msg = f"{one.flag}: {_shown(twice)} is given twice; name it once"
+                msg = f"{each.flag}: {_written(twice)} is given twice; name it once"
                 raise ParameterError(msg)
-        values[one.destination] = value
+        values[each.destination] = value
     return _built(kind, values)
 
 
 def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...] = ()) -> StudyT:
+    """Return a study or group with the values of its options, by destination."""
     hints = typing.get_type_hints(kind)
     arguments = {}
     for item in dataclasses.fields(typing.cast("Any", kind)):
@@ -315,74 +354,68 @@ def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...]
 
 
 def refuse_unused(study: object, names: Collection[str], why: str) -> None:
-    """Refuse options that are not at their defaults and that would change nothing.
+    """Refuse options that were given and would change nothing.
 
     Parameters
     ----------
     study : dataclass
-        What was asked.
+        The study, or a group of its options.
     names : collection of str
-        Fields of it whose options are not used; that of a group stands for all of the group.
+        Fields whose options have no effect; the name of a group stands for all of its options.
     why : str
-        Why they are not, in words.
+        Reason, in words.
 
     Raises
     ------
     ParameterError
-        If one of them was given.
+        If one of them is not at its default.
     """
-    for one in _options(type(study)):
-        value = _value(study, one)
-        if one.path[0] in names and value != one.default and value not in (None, ()):
-            msg = f"{one.flag} ({_shown(value)}) is not used: {why}; leave it out"
+    for each in _options(type(study)):
+        value = each.value_in(study)
+        if each.path[0] in names and not each.is_default(value):
+            msg = f"{each.flag} ({_written(value)}) is not used: {why}; leave it out"
             raise ParameterError(msg)
 
 
-def _value(study: Any, one: _Option) -> Any:  # noqa: ANN401 - a value of any type
-    for name in one.path:
-        study = getattr(study, name)
-    return study
-
-
 def written_by(study: object) -> list[Path]:
-    """Return the files that the options of a study ask it to write."""
-    return [
-        getattr(study, one.path[0])
-        for one in _options(type(study))
-        if one.told.written and getattr(study, one.path[0]) is not None
-    ]
+    """Return the paths that a study's options ask it to write."""
+    paths = (each.value_in(study) for each in _options(type(study)) if each.declaration.written)
+    return [path for path in paths if path is not None]
 
 
 def flags_of(kind: type) -> dict[str, str]:
-    """Return the flag of every option of a study by its name without dashes; empty where its place tells."""
-    return {one.flag.removeprefix("--"): "" if one.told.positional else one.flag for one in _options(kind)}
+    """Return the flag of every option of a study by its name without dashes; empty for a positional one."""
+    return {
+        each.flag.removeprefix("--"): "" if each.declaration.positional else each.flag
+        for each in _options(kind)
+    }
 
 
 def options_of(study: object) -> dict[str, Any]:
-    """Return every option of a study by its name, groups opened up."""
-    found: dict[str, Any] = {}
+    """Return the value of every option of a study by the name of its field, groups opened up."""
+    values: dict[str, Any] = {}
     for item in dataclasses.fields(typing.cast("Any", study)):
         value = getattr(study, item.name)
-        found |= options_of(value) if dataclasses.is_dataclass(value) else {item.name: value}
-    return found
+        values |= options_of(value) if dataclasses.is_dataclass(value) else {item.name: value}
+    return values
 
 
 def command_line(study: object) -> list[str]:
-    """Return the words that ask for a study: every option that is not at its default."""
+    """Return the words of the command line that gives this study: every option that is not at its default."""
     words: list[str] = []
-    for one in _options(type(study)):
-        value = _value(study, one)
-        if value == one.default or value in (None, ()):
+    for each in _options(type(study)):
+        value = each.value_in(study)
+        if each.is_default(value):
             continue
-        shown = [_shown(each) for each in value] if one.many else [_shown(value)]
-        if one.many and one.told.commas:
-            shown = [",".join(shown)]
-        if one.told.positional:
-            words += shown
-        elif one.kind is bool:
-            words.append(one.flag if value else f"--no-{one.flag.removeprefix('--')}")
+        texts = [_written(member) for member in value] if each.many else [_written(value)]
+        if each.many and each.declaration.commas:
+            texts = [",".join(texts)]
+        if each.declaration.positional:
+            words += texts
+        elif each.kind is bool:
+            words.append(each.flag if value else f"--no-{each.flag.removeprefix('--')}")
         else:
-            words += [word for each in shown for word in (one.flag, each)]
+            words += [word for text in texts for word in (each.flag, text)]
     return words
 
 
@@ -397,26 +430,26 @@ Block = ReportTable | str
 
 @dataclass(kw_only=True)
 class Progress:
-    """Progress of a study: told as it runs, with what is finished already, and what was trained before."""
+    """Callback that a running study reports to, and the result so far if it is interrupted."""
 
     say: Callable[[str, int, int], None] = lambda label, done, total: None
-    """Told a label, how much is done, and how much there is."""
+    """Called with a label, the amount done and the total."""
     directory: Path | None = None
-    """Directory of the files, if any are written."""
+    """Output directory; None if no files are written."""
     finished: Result | None = field(default=None, init=False)
-    """Result that is written if the study is stopped."""
+    """Partial result, which is written if the study is interrupted."""
 
     def __call__(self, label: str, done: int, total: int) -> None:
-        """Tell how much is done."""
+        """Report an amount done of a total."""
         self.say(label, done, total)
 
     def keep(self, result: Result) -> None:
-        """Keep what is finished, so that it is written even if the study is stopped."""
+        """Replace the partial result."""
         self.finished = result
 
     @property
     def training(self) -> TrainingCache:
-        """Finished training runs, beside the directory of the study."""
+        """Cache of finished training runs, beside the output directory."""
         beside = self.directory.parent if self.directory is not None else Path("results")
         return TrainingCache(beside / ".training")
 
@@ -425,7 +458,7 @@ class Result(Protocol):
     """Findings of a study."""
 
     def report(self) -> Sequence[Block]:
-        """Return what the terminal shows."""
+        """Return the report on the terminal: tables and text."""
         ...
 
     def record(self) -> Mapping[str, Any]:
@@ -441,33 +474,33 @@ class Result(Protocol):
         return None
 
     def tables(self) -> Mapping[str, list[Row]]:
-        """Return all tables by what they are called after the command; the main one has no such name."""
+        """Return every table by the suffix of its file's name; that of the main one is empty."""
         return {"": self.rows()}
 
     def figures(self) -> Mapping[str, Figure]:
-        """Return all pictures in the same way."""
+        """Return every figure by the suffix of its file's name; that of the main one is empty."""
         main = self.figure()
         return {} if main is None else {"": main}
 
     def more_records(self) -> Mapping[str, object]:
-        """Return what else is written as JSON, by what it is called after the command and a hyphen."""
+        """Return further JSON files: plain data by the suffix of the file's name."""
         return {}
 
     def failure(self) -> str:
-        """Return the sentence with which a command ends as failed when all is told; nothing if it did not."""
+        """Return the message with which the command fails after its report; empty if it succeeded."""
         return ""
 
     def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
-        """Write record, tables and pictures, all or none; return the files.
+        """Write record, tables and figures, all or none; return the files.
 
         Parameters
         ----------
         directory : pathlib.Path
-            Where; exists.
+            Existing directory.
         name : str
-            What the files are called.
+            Stem of the files' names.
         document : mapping
-            The record with its head, see `document`.
+            Record with its head, as `document` returns it.
 
         Raises
         ------
@@ -477,11 +510,11 @@ class Result(Protocol):
         with whole(directory, mark=f"{name}.json") as aside:
             files = [aside / f"{name}.json"]
             write_atomically(files[0], canonical_json(document, indent=1) + "\n")
-            for more, rows in self.tables().items():
-                files.append(aside / f"{_named(name, more)}.csv")
+            for suffix, rows in self.tables().items():
+                files.append(aside / f"{_suffixed(name, suffix)}.csv")
                 write_atomically(files[-1], csv_text(headed(document, rows)))
-            for more, records in self.more_records().items():
-                files.append(aside / f"{name}-{more}.json")
+            for suffix, records in self.more_records().items():
+                files.append(aside / f"{name}-{suffix}.json")
                 write_atomically(files[-1], canonical_json(records, indent=1) + "\n")
             files += draw(self, aside / name)
         return [directory / file.name for file in files]
@@ -491,24 +524,24 @@ class Study(Protocol):
     """A frozen dataclass of options that can be run."""
 
     directory: ClassVar[str] = ""
-    """Directory below ``results`` where files go if nobody says, options in braces; empty for none."""
+    """Default output directory below ``results``, a format string over the options; empty for none."""
 
     def record_name(self, word: str) -> str:
-        """Return what the files of the study are called, after the word of its command."""
+        """Return the stem of the names of the study's files; by default the last word of its command."""
         return word
 
     def run(self, progress: Progress) -> Result:
-        """Return what is found.
+        """Compute and return the result.
 
         Raises
         ------
         HeliographError
-            For anything wrong with what is asked.
+            If an option is invalid or the study cannot be run with it.
         """
         ...
 
     def default_out(self) -> Path | None:
-        """Return where files go if nobody says, numbered if a run stands there; None writes none."""
+        """Return the output directory if ``--out`` is not given; None writes no files."""
         if not self.directory:
             return None
         given = {name: file_name(str(value)) for name, value in options_of(self).items()}
@@ -521,39 +554,39 @@ def draw(result: Result, path: Path) -> list[Path]:
 
     with styled():
         return [
-            one
-            for more, figure in result.figures().items()
-            for one in save(figure, path.with_name(f"{_named(path.name, more)}.png"))
+            file
+            for suffix, figure in result.figures().items()
+            for file in save(figure, path.with_name(f"{_suffixed(path.name, suffix)}.png"))
         ]
 
 
 def file_name(text: str) -> str:
-    """Return text as a part of a file's name."""
-    return "".join(one if one.isalnum() or one in "-_" else "_" for one in text)
+    """Return a text with every character that a file's name should not have replaced by an underscore."""
+    return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in text)
 
 
-def _named(name: str, more: str) -> str:
-    return f"{name}_{more}" if more else name
+def _suffixed(name: str, suffix: str) -> str:
+    return f"{name}_{suffix}" if suffix else name
 
 
 def document(command: str, study: Study, result: Result) -> dict[str, Any]:
-    """Return the record of a result with its head: what was asked of whom, so that files can be told apart.
+    """Return the record of a result with a head that names command, options and version.
 
     Parameters
     ----------
     command : str
         Words of the command.
     study : Study
-        What was asked.
+        The study that was run.
     result : Result
-        What was found. Its own model, plan and system, as they were run, stand in place of those asked for.
+        Its result, whose model, plan and system, as they were run, replace those of the options.
     """
-    found = {key: value for key, value in result.record().items() if key not in _OF_THE_HEAD}
-    return head_of(command, study) | found
+    record = {key: value for key, value in result.record().items() if key not in _OF_THE_HEAD}
+    return head_of(command, study) | record
 
 
 def head_of(command: str, study: Study) -> dict[str, Any]:
-    """Return the head of a study's record, which is known before it runs."""
+    """Return the head of a study's record, which is known before the study runs."""
     options = options_of(study)
     return {
         "schema": SCHEMA,
@@ -569,12 +602,21 @@ def head_of(command: str, study: Study) -> dict[str, Any]:
 
 
 _OF_THE_HEAD = ("schema", "version", "command", "settings", "options")
+"""Keys of the head that a result's own record does not replace."""
 HEAD = ("model", "plan", "system", "settings", "seed")
-"""Columns before a table's own, as far as the study has such options."""
+"""Keys of the head that stand as columns before a table's own, if the study has such options."""
 
 
 def headed(document: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
-    """Return rows of a table with what was asked before them, so that tables can be put under each other."""
+    """Return rows of a table with the columns `HEAD` in front, so that tables of several runs can be joined.
+
+    Parameters
+    ----------
+    document : mapping
+        Record of the run, as `document` returns it.
+    rows : sequence of dict
+        Rows of one of its tables.
+    """
     options = document["options"]
     known = {"version": document["version"]}
     known |= {name: _cell(document[name]) for name in HEAD if name in options}

@@ -1,6 +1,9 @@
-"""Where circuits that move within a step pay: by the time that they take, and by phases of traffic (Opus).
+"""Step time of circuits that are reconfigured within a step, over reconfiguration time and by traffic phase.
 
-Where no plan is named every reconfiguration time has its own best plan, for plans flee slow switches.
+`sweep` runs a step at each reconfiguration time and finds the break-even with circuits that never move and
+with packet switches. Without a given plan each time has its own best plan, since the best plan on slow
+switches sends less between axes. `study_phases` takes the traffic of the busiest port of one step apart into
+phases, and plans the lanes of that port for each phase with each switch technology (Opus, arXiv:2602.12521).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -64,33 +67,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHORTEST_S = 1e-9
-"""Shortest reconfiguration that is run."""
+"""Shortest reconfiguration time that is run."""
 LONGEST_S = 0.1
-"""Longest reconfiguration that is run."""
+"""Longest reconfiguration time that is run."""
 POINTS = 17
-"""Reconfiguration times of a line where nobody says how many: two a decade."""
+"""Default number of reconfiguration times: two a decade."""
 MOST_POINTS = 1000
-"""Most reconfiguration times of a line, each of which takes a step."""
+"""Most reconfiguration times of a line; each takes the simulation of a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Step times of one plan, or at each point of the best one found."""
+    """Step times over reconfiguration time of one plan, or of the best plan at each point."""
 
     name: str
     """Model and plan."""
     plans: tuple[Plan, ...] = ()
-    """Best plan at each reconfiguration time, of circuits that never move, and on packets; none if one runs
-    all."""
+    """Best plans: one for each reconfiguration time, then that of static circuits and that on packets; empty
+    if one plan was given."""
     moving_s: np.ndarray
-    """Step time where circuits move within the step, shape [points]."""
+    """Step time with circuits that are reconfigured within the step, shape [points]."""
     static_s: float
-    """Step time where they never move; infinite where the lanes do not serve all peers at once."""
+    """Step time with static circuits; infinite if the lanes do not serve all peers at once."""
     packet_s: float
     """Step time on the packet fabric."""
 
     def breakeven_s(self, reconfiguration_s: np.ndarray, baseline_s: float) -> float:
-        """Return the reconfiguration time at which moving circuits cost as much as a baseline.
+        """Return the reconfiguration time at which the step takes as long as a baseline's.
 
         Parameters
         ----------
@@ -102,13 +105,13 @@ class Line:
         Returns
         -------
         float
-            Straight between points in step time and in time; infinite if circuits still win at the longest,
-            not a number if they lose at the shortest.
+            Interpolated linearly between points; infinite if circuits still win at the longest time, not a
+            number if they lose at the shortest.
         """
-        late = np.flatnonzero(self.moving_s > baseline_s)
-        if not late.size:
+        losing = np.flatnonzero(self.moving_s > baseline_s)
+        if not losing.size:
             return float("inf")
-        after = int(late[0])
+        after = int(losing[0])
         if after == 0:
             return float("nan")
         low, high = self.moving_s[after - 1], self.moving_s[after]
@@ -135,11 +138,11 @@ class Lines(Result):
     """Lines over the same reconfiguration times."""
 
     system: str
-    """System whose circuits move."""
+    """Name of the system with optical circuits."""
     reconfiguration_s: np.ndarray
     """Reconfiguration times, rising, shape [points]."""
     lines: tuple[Line, ...]
-    """One a plan."""
+    """A line for each model and plan."""
     switches: dict[str, float]
     """Reconfiguration time of every switch technology of the table, in s."""
 
@@ -152,7 +155,7 @@ class Lines(Result):
         }
 
     def report(self) -> list[Block]:
-        """Return the table of step times and of the times at which they are even."""
+        """Return the table of step times and break-even times."""
         title = f"Reconfiguration time that {self.system} can take"
         return [ReportTable(title, [line.name for line in self.lines], table_rows(self))]
 
@@ -197,12 +200,12 @@ class Lines(Result):
 
 
 def technologies(ports: int) -> dict[str, float]:
-    """Return the time until some ports are lit that turn at once, for every technology of the table."""
+    """Return the time that every switch technology takes to reconfigure a number of ports at once."""
     return {name: load_switch(name).turn_s(ports) for name in switch_names()}
 
 
-def turning_in(fabric: Fabric, reconfiguration_s: float) -> Fabric:
-    """Return a fabric whose switches take a given time from command to light, their other numbers kept."""
+def with_reconfiguration_time(fabric: Fabric, reconfiguration_s: float) -> Fabric:
+    """Return a fabric whose switches take a given time from command to light; all else stays."""
     given = {"switch_s": reconfiguration_s, "positions": 1, "relock_s": 0.0, "control_s": 0.0}
     given["switch_tail"] = 1.0
     for name, value in given.items():
@@ -211,16 +214,17 @@ def turning_in(fabric: Fabric, reconfiguration_s: float) -> Fabric:
 
 
 BARE_SHARE = 0.5
-"""Share by which a plan's step without traffic may be longer than the least one and still be priced."""
+"""Relative excess over the shortest step without traffic up to which a plan is priced; a choice."""
 LAYOUTS = 4
-"""Layouts of axes whose best plan by estimate the engine runs at each time, at rest and on packets: estimates
-of one layout err alike, and where turns are slow those of others by up to a sixth; a choice."""
+"""Number of layouts of axes of which the engine runs the best plan by estimate, at each reconfiguration time,
+with static circuits and on packets. Estimates of one layout err alike; the errors of two layouts differ by up
+to a sixth on slow switches. A choice."""
 
 
 def candidates(
     optical: System, packet: System, config: TransformerConfig, reconfiguration_s: np.ndarray
 ) -> tuple[Plan, ...]:
-    """Return the plans that the estimate holds best at some reconfiguration time, at rest or on packets.
+    """Return the plans that are best by estimate at some reconfiguration time, static, or on packets.
 
     Parameters
     ----------
@@ -240,19 +244,27 @@ def candidates(
     pricer, prices = PlanPricer(config, lighted.node()), Prices()
     bare_s = least_values(lighted, pricer, plans)[Objective.TIME]
     plans = plans.taken(bare_s <= bare_s.min() * (1.0 + BARE_SHARE))
-    fabrics = [turning_in(lighted.fabric, float(delay_s)) for delay_s in reconfiguration_s]
+    fabrics = [with_reconfiguration_time(lighted.fabric, float(delay_s)) for delay_s in reconfiguration_s]
     moving_s = turning_times_s(lighted, pricer, plans, fabrics, prices)
     _, layout = plans.distinct(("tp", "cp", "pp", "dp", "ep"))
-    rows = [row for times_s in moving_s for row in first_of_each(times_s, layout)]
+    rows = [row for times_s in moving_s for row in best_of_each_layout(times_s, layout)]
     for system, ways in ((lighted, (CircuitMode(policy=CircuitPolicy.STATIC),)), (switched, None)):
         aim = Aim(objective=Objective.TIME, best=math.inf)
         found = estimates(system, pricer, plans, prices=prices, ways=ways, aim=aim)
-        rows += first_of_each(found.values[Objective.TIME], layout)
+        rows += best_of_each_layout(found.values[Objective.TIME], layout)
     return tuple(plans.plan(row) for row in dict.fromkeys(rows))
 
 
-def first_of_each(times_s: np.ndarray, layout: np.ndarray) -> list[int]:
-    """Return the quickest plan of each of the quickest layouts, `LAYOUTS` at most."""
+def best_of_each_layout(times_s: np.ndarray, layout: np.ndarray) -> list[int]:
+    """Return the rows of the fastest plan of each of the fastest layouts, `LAYOUTS` at most.
+
+    Parameters
+    ----------
+    times_s : numpy.ndarray
+        Estimated step time of each plan, shape [plans].
+    layout : numpy.ndarray
+        Number of each plan's layout of axes, shape [plans].
+    """
     order = np.argsort(times_s, kind="stable")
     order = order[np.isfinite(times_s[order])]
     _, first = np.unique(layout[order], return_index=True)
@@ -261,7 +273,7 @@ def first_of_each(times_s: np.ndarray, layout: np.ndarray) -> list[int]:
 
 
 def best_line(name: str, plans: Sequence[Plan], lines: Sequence[Line]) -> Line:
-    """Return the best of several plans' lines, point by point."""
+    """Return the least of several plans' lines at each point."""
     moving_s = np.array([line.moving_s for line in lines])
     static_s = np.array([line.static_s for line in lines])
     packet_s = np.array([line.packet_s for line in lines])
@@ -283,18 +295,18 @@ def sweep(
     points: int = POINTS,
     progress: OnProgress = unheard,
 ) -> Lines:
-    """Run every plan with circuits that move in each of some times, and on packets.
+    """Run every plan with circuits of each reconfiguration time, with static circuits, and on packets.
 
     Parameters
     ----------
     optical, packet : System
         The same accelerators on optical circuits, and on packet switches.
     work : sequence of (TransformerConfig, Plan or None)
-        What is run; without a plan, each point has its own best one.
+        Models and plans; without a plan, each point has its own best one.
     points : int
         Reconfiguration times from 1 ns to 100 ms, evenly on a logarithmic scale.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the amount done and the total.
     """
     rails = optical.fabric
     if rails.traits.policy is None:
@@ -322,7 +334,7 @@ def sweep(
 
 
 EACH_OWN = "each point at its own best plan"
-"""Words for the plan of a line that has many."""
+"""Text in place of the plan of a line that has many."""
 
 
 def _line(
@@ -338,7 +350,7 @@ def _line(
     moving = []
     for place, delay_s in enumerate(reconfiguration_s):
         tell(place, len(reconfiguration_s))
-        fabric = turning_in(optical.fabric, float(delay_s))
+        fabric = with_reconfiguration_time(optical.fabric, float(delay_s))
         moving.append(_step_s(optical, fabric, CircuitPolicy.PER_AXIS, config, plan))
     tell(len(reconfiguration_s), len(reconfiguration_s))
     return Line(
@@ -352,7 +364,7 @@ def _line(
 def _step_s(
     system: System, fabric: Fabric, policy: CircuitPolicy, config: TransformerConfig, plan: Plan
 ) -> float:
-    """Return the step time, infinite where the lanes cannot serve what must be lit at once."""
+    """Return the step time; infinite if the lanes cannot serve all circuits that must be lit at once."""
     try:
         moved = dataclasses.replace(system, fabric=fabric, circuits=policy)
         return run_at_target(moved, config, plan).metrics.step_time_s
@@ -365,9 +377,9 @@ HEIGHT_IN = 4.0
 EACH_IN = 2.2
 """Height of every further panel, inches."""
 FINELY = 400
-"""Places at which a curve is drawn between its points, which are straight in time and not on the axis."""
+"""Points at which a curve is drawn: it is linear in time between its own, hence curved on the log axis."""
 MARGIN = 0.12
-"""Room below the lowest line for what is written there, as a share of the curves' height."""
+"""Room below the lowest line for labels, as a share of the curves' height."""
 BAND = 0.45
 """Room above the curves for the technologies' names, as a share of their height."""
 LINEAR = 0.5
@@ -560,7 +572,7 @@ class Breakeven(Study):
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """A stretch in which one axis sends from an endpoint, with no other axis in its gaps."""
+    """Interval in which one endpoint sends for one axis; no other axis ends a transfer within it."""
 
     axis: str
     """Axis of parallelism."""
@@ -569,33 +581,33 @@ class Burst:
     end_s: float
     """End."""
     sent_bytes: dict[int, float]
-    """Bytes to each peer."""
+    """Bytes sent to each peer."""
     exchanges: int = 1
-    """Times that it sends to the peer that it sends to most often."""
+    """Number of separate transfers to the peer with most of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepPhases(Result):
-    """The busiest port's phases in a step, and a plan of its lanes for each technology."""
+    """Traffic phases of the busiest port in a step, and the plan of its lanes with each switch technology."""
 
     name: str
     """Model and system."""
     endpoint: int
-    """Accelerator that sends most between nodes."""
+    """Accelerator that sends most bytes between nodes."""
     step_s: float
-    """The step as the engine ran it."""
+    """Simulated step time."""
     lanes: Lanes
     """Lanes of a port, with the system's own switches."""
     bursts: tuple[Burst, ...]
-    """Its traffic."""
+    """Traffic of the endpoint, by start."""
     phases: tuple[TrafficPhase, ...]
-    """The same as the planner takes it."""
+    """The bursts as the planner takes them."""
     plan: PhasePlan
-    """Lanes by phase with the system's own switches."""
+    """Plan of the lanes with the system's own switches."""
     by_switch: dict[str, PhasePlan]
-    """Lanes by phase with each switch technology."""
+    """Plan of the lanes with each switch technology."""
     delays_s: dict[str, float]
-    """Dark time of each switch technology."""
+    """Reconfiguration time of each switch technology."""
 
     def record(self) -> dict[str, Any]:
         """Return the numbers as plain data."""
@@ -613,9 +625,9 @@ class StepPhases(Result):
         }
 
     def report(self) -> list[Block]:
-        """Return a table with a line for each switch technology, and what circuits at rest would take."""
-        own_switches = ("its own switches", self.plan, self.lanes.reconfiguration_s)
-        others = [(name, self.by_switch[name], self.delays_s[name]) for name in _by_delay(self)]
+        """Return a table with a line for each switch technology, and the time of static circuits."""
+        own_switches = _PlannedSwitch("its own switches", self.plan, self.lanes.reconfiguration_s)
+        others = [_PlannedSwitch(name, self.by_switch[name], self.delays_s[name]) for name in _by_delay(self)]
         own, count = self.plan, len(self.phases)
         title = (
             f"{self.name}: {count} {'phase' if count == 1 else 'phases'} of {', '.join(own.axes)} on "
@@ -625,7 +637,7 @@ class StepPhases(Result):
             f"{format_si(own.static_s, 's')}" if math.isfinite(own.static_s) else "more lanes than there are"
         )
         return [
-            table_of(title, [own_switches, *others], lambda one: one[0], _COLUMNS),
+            table_of(title, [own_switches, *others], lambda one: one.name, _COLUMNS),
             f"Circuits that never move take {static}. No plan takes less than {format_si(own.bound_s, 's')}.",
         ]
 
@@ -638,7 +650,7 @@ class StepPhases(Result):
         ]
 
     def figure(self) -> Figure:
-        """Return who sends when and the lanes that it has, and the network time by technology."""
+        """Return the lanes of each axis over time, and the network time with each switch technology."""
         heights = (1.7, 0.24 * len(self.by_switch) + 0.5)
         figure = new_figure(sum(heights) + 0.9)
         grid = figure.add_gridspec(2, 1, height_ratios=heights)
@@ -651,7 +663,7 @@ class StepPhases(Result):
 
 
 def plan_numbers(plan: PhasePlan) -> dict[str, Any]:
-    """Return what a plan of phases says as plain data."""
+    """Return a plan of phases as plain data."""
     return {
         "moves": sum(plan.moves),
         "turns": sum(plan.turns),
@@ -666,7 +678,7 @@ def plan_numbers(plan: PhasePlan) -> dict[str, Any]:
 
 
 def study_phases(result: StepResult) -> StepPhases:
-    """Return the phases of a step on circuits, and where moving them pays.
+    """Return the traffic phases of a step on circuits, with plans for each switch technology.
 
     Parameters
     ----------
@@ -675,8 +687,8 @@ def study_phases(result: StepResult) -> StepPhases:
 
     Notes
     -----
-    Bytes, peers and gaps are those of the port that sends most, as the engine ran the step. The planner takes
-    its bursts one after the other; where two axes send at once, its time is what they need in turn.
+    Bytes, peers and gaps are those of the port that sends most, as the engine simulated the step. The planner
+    takes bursts one after the other; where two axes send at once, its time is the sum of both.
     """
     fabric = result.system.fabric
     traits = fabric.traits
@@ -689,10 +701,12 @@ def study_phases(result: StepResult) -> StepPhases:
         raise ParameterError(msg)
     simulation = sampled_run(result)
     step_s = simulation.finish().makespan_s
-    endpoint, bursts = _bursts(simulation, fabric.node_size)
-    if not bursts:
+    transfers = _transfers(simulation, fabric.node_size)
+    if not transfers:
         msg = f"nothing leaves a node of {result.system.name} in this step; take more nodes than one"
         raise ParameterError(msg)
+    endpoint = _busiest_endpoint(transfers)
+    bursts = _bursts(transfers[endpoint])
     phases = _phases(bursts)
     lanes = Lanes(
         count=traits.endpoint_lanes,
@@ -716,44 +730,71 @@ def study_phases(result: StepResult) -> StepPhases:
     )
 
 
-def _bursts(simulation: Simulation, size: int) -> tuple[int, tuple[Burst, ...]]:
-    """Return the endpoint that sends most between nodes, and its traffic in stretches of one axis."""
-    sent: dict[int, list[tuple[float, float, str, int, float]]] = defaultdict(list)
+class _Transfer(NamedTuple):
+    """Bytes from one endpoint to one peer between two changes of the network's rates."""
+
+    start_s: float
+    end_s: float
+    axis: str
+    peer: int
+    sent_bytes: float
+
+
+def _transfers(simulation: Simulation, node_size: int) -> dict[int, list[_Transfer]]:
+    """Return the transfers between nodes, by sending endpoint."""
+    transfers: dict[int, list[_Transfer]] = defaultdict(list)
     for (start_s, moving), (end_s, _) in pairwise(simulation.network.samples or []):
         for flow_group, rate in moving if end_s > start_s else ():
             flows = flow_group.flows
             weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
-            for place in np.flatnonzero(flows.sources // size != flows.destinations // size):
-                peer, moved = int(flows.destinations[place]), float(rate * weights[place] * (end_s - start_s))
-                sent[int(flows.sources[place])].append((start_s, end_s, flows.axis, peer, moved))
-    if not sent:
-        return 0, ()
-    endpoint = max(sent, key=lambda one: (sum(row[-1] for row in sent[one]), -one))
+            between_nodes = flows.sources // node_size != flows.destinations // node_size
+            for place in np.flatnonzero(between_nodes):
+                sent_bytes = float(rate * weights[place] * (end_s - start_s))
+                peer = int(flows.destinations[place])
+                transfer = _Transfer(start_s, end_s, flows.axis, peer, sent_bytes)
+                transfers[int(flows.sources[place])].append(transfer)
+    return transfers
+
+
+def _busiest_endpoint(transfers: Mapping[int, Sequence[_Transfer]]) -> int:
+    """Return the endpoint that sends most bytes, the first of equals."""
+    return max(transfers, key=lambda one: (sum(each.sent_bytes for each in transfers[one]), -one))
+
+
+def _bursts(transfers: Sequence[_Transfer]) -> tuple[Burst, ...]:
+    """Return the bursts of one endpoint.
+
+    Notes
+    -----
+    Transfers are taken by start. One joins the last burst of its axis, unless a burst that began after that
+    one also ends after it: then another axis has sent in between, and a new burst begins.
+    """
     bursts: list[Burst] = []
-    stretches: list[dict[int, list[float]]] = []
-    for start_s, end_s, axis, peer, moved in sorted(sent[endpoint]):
-        same = [index for index, one in enumerate(bursts) if one.axis == axis]
-        joins = same and not any(one.end_s > bursts[same[-1]].end_s for one in bursts[same[-1] + 1 :])
-        if joins:
-            last = bursts[same[-1]]
-            total = last.sent_bytes | {peer: last.sent_bytes.get(peer, 0.0) + moved}
-            bursts[same[-1]] = dataclasses.replace(last, end_s=max(last.end_s, end_s), sent_bytes=total)
+    ends_by_peer: list[dict[int, list[float]]] = []  # of each burst: ends of its separate transfers to a peer
+    for start_s, end_s, axis, peer, sent_bytes in sorted(transfers):
+        same_axis = [index for index, burst in enumerate(bursts) if burst.axis == axis]
+        last = same_axis[-1] if same_axis else -1
+        if same_axis and all(burst.end_s <= bursts[last].end_s for burst in bursts[last + 1 :]):
+            burst = bursts[last]
+            total = burst.sent_bytes | {peer: burst.sent_bytes.get(peer, 0.0) + sent_bytes}
+            bursts[last] = dataclasses.replace(burst, end_s=max(burst.end_s, end_s), sent_bytes=total)
         else:
-            bursts.append(Burst(axis=axis, start_s=start_s, end_s=end_s, sent_bytes={peer: moved}))
-            stretches.append({})
-        ends = stretches[same[-1] if joins else -1].setdefault(peer, [])
+            bursts.append(Burst(axis=axis, start_s=start_s, end_s=end_s, sent_bytes={peer: sent_bytes}))
+            ends_by_peer.append({})
+            last = -1
+        ends = ends_by_peer[last].setdefault(peer, [])
         if ends and start_s <= ends[-1]:
             ends[-1] = end_s
         else:
             ends.append(end_s)
-    exchanges = [max(map(len, one.values())) for one in stretches]
-    return endpoint, tuple(
-        dataclasses.replace(one, exchanges=count) for one, count in zip(bursts, exchanges, strict=True)
+    exchanges = [max(map(len, one.values())) for one in ends_by_peer]
+    return tuple(
+        dataclasses.replace(burst, exchanges=count) for burst, count in zip(bursts, exchanges, strict=True)
     )
 
 
 def _phases(bursts: Sequence[Burst]) -> tuple[TrafficPhase, ...]:
-    """Return bursts as phases, each after the time in which the port was idle before it."""
+    """Return bursts as phases of the planner, with the idle time of the port before each."""
     phases, free_s = [], 0.0
     for one in bursts:
         phases.append(
@@ -770,7 +811,7 @@ def _phases(bursts: Sequence[Burst]) -> tuple[TrafficPhase, ...]:
 
 
 CUT = 20
-"""Times the bound beyond which a bar is cut and its time written on it."""
+"""Multiple of the bound beyond which a bar is cut and its time written on it."""
 
 
 def _by_delay(study: StepPhases) -> list[str]:
@@ -778,19 +819,27 @@ def _by_delay(study: StepPhases) -> list[str]:
 
 
 def _dark_s(plan: PhasePlan) -> float:
-    """Return the dark time that shows, between phases and within them."""
+    """Return the dark time that lengthens the step, between phases and within them."""
     return sum(plan.exposed_s) + sum(plan.turning_s)
 
 
-_COLUMNS: dict[str, Callable[[tuple[str, PhasePlan, float]], str]] = {
-    "dark": lambda one: format_si(one[2], "s"),
-    "moves": lambda one: str(sum(one[1].moves) + sum(one[1].turns)),
-    "exposed": lambda one: format_si(_dark_s(one[1]), "s"),
-    "transfers": lambda one: format_si(sum(one[1].transfer_s), "s"),
-    "in all": lambda one: format_si(one[1].time_s, "s"),
-    "over bound": lambda one: f"{one[1].over_bound:.3f}",
+class _PlannedSwitch(NamedTuple):
+    """A switch technology with its plan, a line of the table."""
+
+    name: str
+    plan: PhasePlan
+    reconfiguration_s: float
+
+
+_COLUMNS: dict[str, Callable[[_PlannedSwitch], str]] = {
+    "dark": lambda one: format_si(one.reconfiguration_s, "s"),
+    "moves": lambda one: str(sum(one.plan.moves) + sum(one.plan.turns)),
+    "exposed": lambda one: format_si(_dark_s(one.plan), "s"),
+    "transfers": lambda one: format_si(sum(one.plan.transfer_s), "s"),
+    "in all": lambda one: format_si(one.plan.time_s, "s"),
+    "over bound": lambda one: f"{one.plan.over_bound:.3f}",
 }
-"""Columns of the table of switches, each with its plan and reconfiguration time."""
+"""Columns of the table of switch technologies."""
 
 
 def _draw_lanes(axes: Axes, study: StepPhases) -> None:

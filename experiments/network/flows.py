@@ -1,4 +1,4 @@
-"""Traffic that is no step of ours on any fabric: flows, a matrix, or a recorded Chakra trace."""
+"""Traffic from files on any fabric: a list of flows, a traffic matrix, an algorithm, or a Chakra trace."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.hardware import SYSTEM, Hardware, warn_if_idle
+from experiments.hardware import SYSTEM, Hardware, warn_if_idle, write_timeline
 from experiments.network.circuits import read_demand
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
-from heliograph.records import canonical_json, write_atomically
 from heliograph.report import format_si, value_table
 from heliograph.systems import System
 from simulator.collectives.msccl import ChunkFlows, read_algorithm
@@ -31,41 +30,41 @@ from simulator.topology.graphs import NO_LINK
 from workloads.traces import Compute, import_trace
 
 ENDS = ("source", "destination", "bytes")
-"""Columns that a list of flows has."""
+"""Required columns of a list of flows."""
 MORE = ("start_s", "after")
-"""Columns that it may have: earliest start, and the number of the flow (from 0) that must have arrived."""
+"""Optional columns: earliest start, and the number (from 0) of the flow that must have arrived before."""
 MOST_FLOWS = 50_000
 """Most flows of a file."""
 INTERVALS = 20
-"""Intervals of the time line where nobody says how many."""
+"""Default number of intervals of the time line."""
 MOST_INTERVALS = 100_000
-"""Most of them."""
+"""Most intervals of the time line."""
 ALGORITHM = ".xml"
-"""Suffix of a file that holds an algorithm, whose bytes are not told."""
+"""Suffix of an MSCCL algorithm, a file that does not give the bytes of its flows."""
 NODE = 8
-"""Accelerators to whose multiple a system is rounded up where nobody says how many."""
+"""Number of which a system's accelerators are a multiple unless the user gives theirs."""
 AXIS = "flows"
-"""Name of the traffic where circuits are laid out."""
+"""Axis under which the flows are known to a fabric."""
 SIZE_BYTES = 1e9
-"""Bytes of an algorithm's collective where nobody says how many."""
+"""Default bytes of an algorithm's collective."""
 _WIDE = 1e6
-"""Capacity of the link that stands for a way's latency, over that of all others together."""
+"""Capacity of a virtual link that stands for a path's latency, over that of all real links together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowList:
-    """Flows of a file."""
+    """Flows of a file; arrays of shape [F] with one element per flow."""
 
     sources: np.ndarray
-    """Endpoint that sends each, shape [F]."""
+    """Sending endpoint, shape [F]."""
     destinations: np.ndarray
-    """Endpoint that receives each, shape [F]."""
+    """Receiving endpoint, shape [F]."""
     size_bytes: np.ndarray
-    """Bytes of each, shape [F]."""
+    """Size, shape [F]."""
     start_s: np.ndarray
-    """Earliest start of each, shape [F]."""
+    """Earliest start, shape [F]."""
     after: np.ndarray
-    """Pairs (first, second) of which the second waits for the first, shape [E, 2]."""
+    """Dependencies as pairs of flows (first, second): the second waits for the first, shape [E, 2]."""
 
 
 def read_flows(path: Path, size_bytes: float = SIZE_BYTES) -> FlowList:
@@ -81,11 +80,11 @@ def read_flows(path: Path, size_bytes: float = SIZE_BYTES) -> FlowList:
         Bytes of an algorithm's collective, as nccl-tests counts them: the whole vector.
     """
     if path.suffix == ALGORITHM:
-        return _of_algorithm(read_algorithm(path), size_bytes)
+        return _flows_of_algorithm(read_algorithm(path), size_bytes)
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(row)]
     header = [cell.strip() for cell in rows[0]] if rows else []
     if not set(ENDS) & set(header):
-        return _of_matrix(read_demand(path))
+        return _flows_of_matrix(read_demand(path))
     unknown = [name for name in header if name not in (*ENDS, *MORE)]
     lacking = [name for name in ENDS if name not in header]
     if unknown or lacking:
@@ -112,10 +111,11 @@ def read_flows(path: Path, size_bytes: float = SIZE_BYTES) -> FlowList:
 
 
 def _cells(where: str, header: list[str], row: list[str]) -> dict[str, float]:
+    """Return the checked numbers of a line by column; ``after`` is not a number where it is empty."""
     if len(row) != len(header):
         msg = f"{where}: has {len(row)} cells, and the header {len(header)}"
         raise ParameterError(msg)
-    found = {"start_s": 0.0, "after": math.nan}
+    cells = {"start_s": 0.0, "after": math.nan}
     for name, cell in zip(header, row, strict=True):
         if not cell.strip() and name in MORE:
             continue
@@ -128,11 +128,11 @@ def _cells(where: str, header: list[str], row: list[str]) -> dict[str, float]:
             rule = "a whole number of at least 0" if whole else "finite and at least 0"
             msg = f"{where}: {name} is '{cell.strip()[:40]}'; it must be {rule}"
             raise ParameterError(msg)
-        found[name] = value
-    return found
+        cells[name] = value
+    return cells
 
 
-def _of_matrix(demand: np.ndarray) -> FlowList:
+def _flows_of_matrix(demand: np.ndarray) -> FlowList:
     sources, destinations = np.nonzero(demand)
     return FlowList(
         sources=sources,
@@ -143,7 +143,7 @@ def _of_matrix(demand: np.ndarray) -> FlowList:
     )
 
 
-def _of_algorithm(algorithm: ChunkFlows, size_bytes: float) -> FlowList:
+def _flows_of_algorithm(algorithm: ChunkFlows, size_bytes: float) -> FlowList:
     return FlowList(
         sources=algorithm.sources,
         destinations=algorithm.destinations,
@@ -153,16 +153,16 @@ def _of_algorithm(algorithm: ChunkFlows, size_bytes: float) -> FlowList:
     )
 
 
-def lit(fabric: Fabric, flows: FlowList) -> Circuits:
-    """Return circuits laid out for all flows at once, which then stay."""
-    asked = []
+def circuits_for(fabric: Fabric, flows: FlowList) -> Circuits:
+    """Return circuits that are laid out for all flows together and never move."""
+    by_size = []
     for size in np.unique(flows.size_bytes):
-        some = flows.size_bytes == size
-        asked.append(_as_flows(flows.sources[some], flows.destinations[some], float(size)))
-    circuits = fabric.initial(tuple(asked))
-    whole = _as_flows(flows.sources, flows.destinations, 1.0)
-    if not fabric.connected(circuits, whole):
-        circuits, _ = fabric.configure(circuits, whole, tuple(asked))
+        same = flows.size_bytes == size
+        by_size.append(_as_flows(flows.sources[same], flows.destinations[same], float(size)))
+    circuits = fabric.initial(tuple(by_size))
+    together = _as_flows(flows.sources, flows.destinations, 1.0)
+    if not fabric.connected(circuits, together):
+        circuits, _ = fabric.configure(circuits, together, tuple(by_size))
     return circuits
 
 
@@ -170,114 +170,159 @@ def _as_flows(sources: np.ndarray, destinations: np.ndarray, size_bytes: float) 
     return Flows(sources=sources, destinations=destinations, size_bytes=size_bytes, axis=AXIS)
 
 
-def flow_sets(fabric: Fabric, circuits: Circuits, flows: FlowList) -> list[tuple[FlowSet, LinkGraph]]:
-    """Return flows with their ways, and the links: the fabric's, then one for each latency of a way.
+class RoutedFlows(NamedTuple):
+    """Flows with their links, ready to be simulated."""
 
-    Where a way depends on who runs beside, the flows have ways as if all ran together, and as if those did
-    that start together.
+    flows: FlowSet
+    graph: LinkGraph
+    """Links of the fabric; behind them one virtual link for each latency, where flows are split."""
+
+
+def routings(fabric: Fabric, circuits: Circuits, flows: FlowList) -> list[RoutedFlows]:
+    """Return the possible routings of flows on a fabric, of which the fastest is taken.
+
+    Notes
+    -----
+    If every flow has one path, there is one routing. A fabric may instead split a flow over several paths, as
+    sprayed packets do; flows then load fractions of many links. If the split depends on the other flows under
+    way, there are two routings: as if all flows ran together, and as if only those that start together did.
     """
     graph = fabric.graph(circuits)
     largest = float(flows.size_bytes.max(initial=0.0))
-    every = _as_flows(flows.sources, flows.destinations, largest)
+    together = _as_flows(flows.sources, flows.destinations, largest)
     if largest > 0.0:
-        every = replace(every, weights=flows.size_bytes / largest)
-    routes = fabric.route(circuits, every)
-    plain = route_loads(routes, graph.latency_s, every.weights)
-    mixed = fabric.traits.routes_by_size and float(flows.size_bytes.min(initial=largest)) < largest
-    if not mixed and _alike(fabric.loads(circuits, every), plain):  # each flow has one way
-        ways = FlowSet(routes=routes, size_bytes=flows.size_bytes, start_s=flows.start_s, after=flows.after)
-        return [(ways, graph)]
-    found = [_spread(fabric.loads_apart(circuits, every), flows, graph)]
+        together = replace(together, weights=flows.size_bytes / largest)
+    routes = fabric.route(circuits, together)
+    single_paths = route_loads(routes, graph.latency_s, together.weights)
+    paths_by_size = fabric.traits.routes_by_size and float(flows.size_bytes.min(initial=largest)) < largest
+    if not paths_by_size and _same_loads(fabric.loads(circuits, together), single_paths):
+        routed = FlowSet(routes=routes, size_bytes=flows.size_bytes, start_s=flows.start_s, after=flows.after)
+        return [RoutedFlows(routed, graph)]
+    found = [_split_flows(fabric.loads_apart(circuits, together), flows, graph)]
     rounds = _rounds(flows)
     if fabric.traits.routes_by_company and rounds.any():
         order = np.argsort(rounds, kind="stable")
-        loads = [fabric.loads_apart(circuits, every.part(rounds == one)) for one in range(rounds.max() + 1)]
+        loads = [
+            fabric.loads_apart(circuits, together.part(rounds == number))
+            for number in range(rounds.max() + 1)
+        ]
         by_flow = dict(zip(order.tolist(), chain.from_iterable(loads), strict=True))
-        found.append(_spread([by_flow[flow] for flow in range(rounds.size)], flows, graph))
+        found.append(_split_flows([by_flow[flow] for flow in range(rounds.size)], flows, graph))
     return found
 
 
 def _rounds(flows: FlowList) -> np.ndarray:
-    """Return the number of those that start together, shape [F]: as early, behind as many others in a row."""
+    """Return the number of each flow's round, shape [F].
+
+    Flows of a round have the same earliest start and the same depth: the length of the longest chain of flows
+    that each waits for. Depths are found in topological order (Kahn's algorithm).
+    """
     depth = np.zeros(flows.size_bytes.size, dtype=np.int64)
-    waits_for = np.bincount(flows.after[:, 1], minlength=depth.size)
+    open_dependencies = np.bincount(flows.after[:, 1], minlength=depth.size)
     followers = defaultdict(list)
     for first, second in flows.after.tolist():
         followers[first].append(second)
-    ready = np.flatnonzero(waits_for == 0).tolist()
-    for flow in ready:  # grows as the last of those that a flow waits for is met
+    ready = np.flatnonzero(open_dependencies == 0).tolist()
+    for flow in ready:  # grows while it is walked through
         for later in followers[flow]:
             depth[later] = max(depth[later], depth[flow] + 1)
-            waits_for[later] -= 1
-            if not waits_for[later]:
+            open_dependencies[later] -= 1
+            if not open_dependencies[later]:
                 ready.append(later)
     return np.asarray(np.unique(np.stack([flows.start_s, depth]), axis=1, return_inverse=True)[1])
 
 
-def _spread(ways: list[Loads], flows: FlowList, graph: LinkGraph) -> tuple[FlowSet, LinkGraph]:
-    """Return flows that take shares of many links, and the links with one for each latency of a way."""
-    latencies, which = np.unique([way.latency_s for way in ways], return_inverse=True)
-    links, hops = graph.capacity_bytes_per_s.size, 1 + max(way.links.size for way in ways)
-    taken = np.full((len(ways), hops), NO_LINK, dtype=np.int64)
-    usage = np.zeros(taken.shape)
-    for flow, way in enumerate(ways):
-        taken[flow, : way.links.size], usage[flow, : way.links.size] = way.links, way.usage
-        taken[flow, hops - 1], usage[flow, hops - 1] = links + which[flow], 1.0
+def _split_flows(loads: list[Loads], flows: FlowList, graph: LinkGraph) -> RoutedFlows:
+    """Return flows that load fractions of many links.
+
+    Parameters
+    ----------
+    loads : list of Loads
+        Links of each flow, with the fraction of its rate on each and the latency of its paths.
+    flows : FlowList
+        The flows.
+    graph : LinkGraph
+        Links of the fabric.
+
+    Notes
+    -----
+    The simulator takes a flow's latency from its links, of which a split flow has many. So all latencies of
+    real links are set to zero, and each flow crosses one virtual link more, which has its latency and a
+    capacity that never limits.
+    """
+    latencies, which = np.unique([load.latency_s for load in loads], return_inverse=True)
+    links, hops = graph.capacity_bytes_per_s.size, 1 + max(load.links.size for load in loads)
+    routes = np.full((len(loads), hops), NO_LINK, dtype=np.int64)
+    usage = np.zeros(routes.shape)
+    for flow, load in enumerate(loads):
+        routes[flow, : load.links.size], usage[flow, : load.links.size] = load.links, load.usage
+        routes[flow, hops - 1], usage[flow, hops - 1] = links + which[flow], 1.0
     wide = np.full(latencies.size, float(graph.capacity_bytes_per_s.sum()) * _WIDE)
-    wider = LinkGraph(
+    with_latencies = LinkGraph(
         capacity_bytes_per_s=np.concatenate([graph.capacity_bytes_per_s, wide]),
         latency_s=np.concatenate([np.zeros(links), latencies]),
     )
-    spread = FlowSet(
-        routes=taken, usage=usage, size_bytes=flows.size_bytes, start_s=flows.start_s, after=flows.after
+    split = FlowSet(
+        routes=routes, usage=usage, size_bytes=flows.size_bytes, start_s=flows.start_s, after=flows.after
     )
-    return spread, wider
+    return RoutedFlows(split, with_latencies)
 
 
-def _alike(one: Loads, other: Loads) -> bool:
+def _same_loads(one: Loads, other: Loads) -> bool:
     same = one.links.size == other.links.size and bool((one.links == other.links).all())
     return same and bool(np.allclose(one.usage, other.usage, rtol=1e-12))
 
 
 def loads_over_time(flows: FlowSet, graph: LinkGraph, makespan_s: float, intervals: int) -> np.ndarray:
-    """Return the bytes that each link carries in equal intervals of the time, shape [L, intervals]."""
+    """Return the bytes of each link in equal intervals of the time, shape [L, intervals].
+
+    Parameters
+    ----------
+    flows, graph : FlowSet, LinkGraph
+        Flows and links; the flows are simulated once more.
+    makespan_s : float
+        Time from the start to the last arrival.
+    intervals : int
+        Number of intervals.
+    """
     edges = np.linspace(0.0, makespan_s, intervals + 1)
     carried = np.zeros((graph.capacity_bytes_per_s.size, intervals))
     crossed = flows.routes >= 0
     usage = np.ones(flows.routes.shape) if flows.usage is None else flows.usage
-    since: list[tuple[float, np.ndarray]] = []
+    last: list[tuple[float, np.ndarray]] = []  # time and link rates of the last change, at most one
 
-    def add(now_s: float, rates: np.ndarray) -> None:
-        if since:
-            start_s, link_rates = since.pop()
-            met = np.clip(np.minimum(edges[1:], now_s) - np.maximum(edges[:-1], start_s), 0.0, None)
-            some = np.flatnonzero(met)
-            carried[:, some] += link_rates[:, None] * met[some]
+    def on_rates(now_s: float, rates: np.ndarray) -> None:
+        """Add the bytes since the last change of rates, and keep the new ones."""
+        if last:
+            start_s, link_rates = last.pop()
+            overlap_s = np.clip(np.minimum(edges[1:], now_s) - np.maximum(edges[:-1], start_s), 0.0, None)
+            touched = np.flatnonzero(overlap_s)
+            carried[:, touched] += link_rates[:, None] * overlap_s[touched]
         weight = (usage * np.where(np.isfinite(rates), rates, 0.0)[:, None])[crossed]
-        since.append((now_s, np.bincount(flows.routes[crossed], weight, carried.shape[0])))
+        last.append((now_s, np.bincount(flows.routes[crossed], weight, carried.shape[0])))
 
-    simulate(flows, graph, watch=add)
+    simulate(flows, graph, watch=on_rates)
     return carried
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowResult(Result):
-    """Times of flows on a fabric, and what links carried when."""
+    """Times of flows on a fabric, and the bytes of links over time."""
 
     name: str
-    """Name of the file."""
+    """Stem of the file's name."""
     fabric: Fabric
-    """Fabric."""
+    """Fabric that carried them."""
     flows: FlowList
     """The flows."""
     times: FlowTimes
-    """Starts and arrivals."""
+    """Start and arrival of each flow."""
     graph: LinkGraph
     """Links of the fabric."""
     carried_bytes: np.ndarray
     """Bytes of each link in each interval, shape [L, intervals]."""
     ends: tuple[np.ndarray, np.ndarray] | None
-    """Vertex at which each link begins and ends, shape [L] each; None where links have no names."""
+    """Tail and head vertex of each link, shape [L] each; None if the fabric does not name its links."""
 
     def rows(self) -> list[Row]:
         """Return a row for each flow."""
@@ -335,12 +380,14 @@ class FlowResult(Result):
 
     @property
     def _shares(self) -> np.ndarray:
+        """Mean load of each link over the whole time, over its capacity, shape [L]."""
         whole = self.graph.capacity_bytes_per_s * self.times.makespan_s
         sums = self.carried_bytes.sum(axis=1)
         return np.divide(sums, whole, out=np.zeros(sums.size), where=whole > 0.0)
 
     @property
     def _busiest(self) -> int:
+        """Link of the greatest mean load."""
         return int(self._shares.argmax())
 
     def report(self) -> list[Block]:
@@ -385,7 +432,7 @@ class FlowsOnFabric(Study):
         check_whole(self, "intervals")
 
     def run(self, progress: Progress) -> FlowResult:
-        """Return the times of all flows, and the loads of links."""
+        """Simulate the flows on the fastest of their routings."""
         if self.file.suffix != ALGORITHM:
             refuse_unused(self, ("size_bytes",), "a CSV tells the bytes of every flow")
         why = "flows have no compute"
@@ -403,15 +450,13 @@ class FlowsOnFabric(Study):
                 f"{fabric.endpoints - 1}); give --accelerators"
             )
             raise ParameterError(msg)
-        circuits = lit(fabric, flows)
+        circuits = circuits_for(fabric, flows)
         progress("flows", 0, 2)
-        runs = [
-            (simulate(chosen, graph), chosen, graph) for chosen, graph in flow_sets(fabric, circuits, flows)
-        ]
-        times, chosen, graph = min(runs, key=lambda run: run[0].makespan_s)
+        runs = [(simulate(*routed), routed) for routed in routings(fabric, circuits, flows)]
+        times, routed = min(runs, key=lambda run: run[0].makespan_s)
         progress("links", 1, 2)
         own = fabric.graph(circuits)
-        carried = loads_over_time(chosen, graph, times.makespan_s, self.intervals)
+        carried = loads_over_time(*routed, times.makespan_s, self.intervals)
         wiring = fabric.wired(circuits)
         return FlowResult(
             name=self.file.stem,
@@ -425,9 +470,9 @@ class FlowsOnFabric(Study):
 
 
 WAITING = (EXPOSED, DARK, HOST, BUBBLE)
-"""Categories of the time in which a rank computes nothing."""
+"""Categories of time in which a rank computes nothing."""
 COMPUTE = "compute"
-"""Name of all the other time."""
+"""Name of all other time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,7 +486,7 @@ class ReplayResult(Result):
     trace: Trace
     """Trace of the run."""
     compute: Compute
-    """Source of the times of compute."""
+    """Source of the durations of compute."""
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout.
@@ -487,7 +532,7 @@ class ReplayResult(Result):
 
 
 def times_s(trace: Trace, graph: RankGraph) -> dict[str, float]:
-    """Return the mean over ranks of the time by what they did or waited for; adds up to the whole."""
+    """Return the time by category, mean over ranks; the categories add up to the whole."""
     found: defaultdict[str, float] = defaultdict(float)
     for index, ranks in enumerate(graph.classes):
         share = len(ranks) / graph.ranks
@@ -497,34 +542,35 @@ def times_s(trace: Trace, graph: RankGraph) -> dict[str, float]:
 
 
 def replay(graph: RankGraph, system: System, compute: Compute) -> ReplayResult:
-    """Run a recorded graph on a system, on that form of its fabric where it is fastest.
+    """Run a recorded graph on a system, in the layout of its fabric that is fastest.
 
     Parameters
     ----------
     graph : RankGraph
-        What to run.
+        Recorded graph.
     system : System
-        The hardware; its accelerator counts for compute that has no recorded time.
+        Hardware; its accelerator times compute that has no recorded duration.
     compute : Compute
-        What the graph was made with; told in the record.
+        Source of the durations in the graph, for the record.
     """
     node = as_recorded(system.node())
-    runs = [(form, Replay(graph, node, form).run()) for form in system.fabric.laid_for(blocks(graph))]
+    layouts = system.fabric.laid_for(neighbour_groups(graph))
+    runs = [(layout, Replay(graph, node, layout).run()) for layout in layouts]
     fabric, trace = min(runs, key=lambda run: run[1].makespan_s)
     return ReplayResult(system=replace(system, fabric=fabric), graph=graph, trace=trace, compute=compute)
 
 
-def blocks(graph: RankGraph) -> tuple[int, ...]:
-    """Return the sizes of groups of neighbouring ranks in rising order, and of the whole."""
+def neighbour_groups(graph: RankGraph) -> tuple[int, ...]:
+    """Return the sizes of the groups of consecutive ranks that communicate, and of the whole, ascending."""
     groups = {
         group for one in graph.tasks if isinstance(one.operation, Together) for group in one.operation.groups
     }
-    near = {len(group) for group in groups if max(group) - min(group) == len(group) - 1}
-    return tuple(sorted(near | {graph.ranks}))
+    sizes = {len(group) for group in groups if max(group) - min(group) == len(group) - 1}
+    return tuple(sorted(sizes | {graph.ranks}))
 
 
 def _lines(record: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return name, value and note of the lines that the terminal shows."""
+    """Return the lines of the report as triples of name, value and note."""
     time_s = record["time_s"]
     rows = [
         ("accelerator", str(record["accelerator"]), ""),
@@ -556,7 +602,7 @@ class ReplayTrace(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> ReplayResult:
-        """Return what the trace took."""
+        """Import the trace and run it."""
         why = "a trace tells no operands for which light could be sized (--set laser_power_w=... sets it)"
         refuse_unused(self.hardware, ("precision_target",), why)
         compute = Compute.MODELLED if self.modelled else Compute.RECORDED
@@ -569,11 +615,10 @@ class ReplayTrace(Study):
             return replay(graph, system, compute)
 
         result = replayed(self.hardware)
-        told = (
+        note = (
             "" if self.modelled else "; its compute takes the time of the record (--modelled: the system's)"
         )
-        warn_if_idle(self.hardware, result, replayed, f"this replay{told}")
+        warn_if_idle(self.hardware, result, replayed, f"this replay{note}")
         if self.trace:
-            events = {"traceEvents": result.trace.perfetto_events()}
-            write_atomically(self.trace, canonical_json(events))
+            write_timeline(result.trace, self.trace)
         return result

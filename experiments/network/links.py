@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 CARD, NODE = 0, -1
-"""Levels of accelerators and of the switches inside nodes; other switches count from 1."""
+"""Levels of vertices: accelerators, and switches inside nodes; other switches count from 1."""
 LEVELS = ("edge switches", "inner switches", "core switches")
-"""Switches by the links from them to the nearest accelerator: leaves, spines and cores of a Clos network."""
+"""Names of switches 1, 2 and 3 links away from the nearest accelerator: leaves, spines and cores."""
 
 
 def link_kinds(fabric: Fabric) -> np.ndarray:
-    """Return a name for the kind of each link, shape [L]: ``circuits``, ``between accelerators`` ...
+    """Return the kind of each link, ``circuits`` or ``accelerators to edge switches``, shape [L].
 
     Parameters
     ----------
@@ -50,9 +50,10 @@ def link_kinds(fabric: Fabric) -> np.ndarray:
 
     Notes
     -----
-    Levels are those of a search in breadth from the accelerators. A switch that only the accelerators of one
-    node share is that node's. Links from accelerator to accelerator or node to node are ``circuits``, lit
-    or not, where they begin and end on ports (`simulator.fabric.Ports`).
+    A link's kind follows from the levels of its two ends. Levels are distances from the accelerators, by a
+    breadth-first search. A switch that only the accelerators of one node share belongs to that node. Links
+    from accelerator to accelerator, or node to node, are ``circuits`` if they begin and end on the ports of
+    circuit switches (`simulator.fabric.Ports`), whether lit or not.
     """
     initial = fabric.initial(())
     count = fabric.graph(initial).capacity_bytes_per_s.size
@@ -63,7 +64,7 @@ def link_kinds(fabric: Fabric) -> np.ndarray:
     ports = fabric.traits.ports
     moving = ports is not None and ports.circuits
     ends = zip(levels[wiring.tails].tolist(), levels[wiring.heads].tolist(), strict=True)
-    return np.array([_name(tail, head, moving=moving) for tail, head in ends], dtype=object)
+    return np.array([_kind_name(tail, head, moving=moving) for tail, head in ends], dtype=object)
 
 
 def _levels(wiring: Wiring, endpoints: int, size: int) -> np.ndarray:
@@ -81,8 +82,8 @@ def _levels(wiring: Wiring, endpoints: int, size: int) -> np.ndarray:
     return levels
 
 
-def _name(tail: int, head: int, *, moving: bool) -> str:
-    """Return what a link between two levels is called."""
+def _kind_name(tail: int, head: int, *, moving: bool) -> str:
+    """Return the kind of a link between two levels."""
     if tail == head and tail in (CARD, NODE):
         between = "accelerators" if tail == CARD else "nodes"
         return "circuits" if moving else f"between {between}"
@@ -96,35 +97,35 @@ def _plural(level: int) -> str:
 
 
 def rows_by_kind(kinds: Sequence[str], most: int) -> list[np.ndarray]:
-    """Return which links share a row of a picture: of one kind only, in the order in which kinds appear.
+    """Return the links of each row of a picture; a row has links of one kind, kinds in order of appearance.
 
     Parameters
     ----------
     kinds : sequence of str
-        Kind of each link that is shown, in the order of their numbers, shape [n].
+        Kind of each link, in the order of their numbers, shape [n].
     most : int
-        Rows there may be, if kinds are fewer; each kind has one at least.
+        Most rows, unless there are more kinds: each kind has at least one row.
     """
     names = np.array(kinds, dtype=object)
     rows: list[np.ndarray] = []
     for kind in dict.fromkeys(kinds):
-        mine = np.flatnonzero(names == kind)
-        share = max(1, int(most * mine.size / names.size))
-        rows += np.array_split(mine, min(share, mine.size))
+        links = np.flatnonzero(names == kind)
+        share = max(1, int(most * links.size / names.size))
+        rows += np.array_split(links, min(share, links.size))
     return rows
 
 
 BINS = 240
-"""Intervals of time where nobody says how many."""
+"""Default number of intervals of time."""
 MOST_BINS = 10_000
-"""Most of them; no picture shows more."""
+"""Most intervals of time; no picture shows more."""
 ROWS = 48
-"""Rows of links of the picture at most; links with like numbers share one."""
+"""Most rows of links in the picture; links of neighbouring numbers share a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkLoads:
-    """Loads of one step."""
+    """Loads of links in one step."""
 
     edges_s: np.ndarray
     """Edges of the intervals of time, shape [T + 1]."""
@@ -133,20 +134,20 @@ class LinkLoads:
     dark: np.ndarray
     """Share of each node's endpoints whose circuits move, 0 to 1, shape [N, T]; all zero without circuits."""
     links: np.ndarray
-    """Busy links of each row, shape [R]."""
+    """Number of links of each row that carry anything, shape [R]."""
     kinds: tuple[str, ...]
-    """Ends of the links of each row, in words."""
+    """Kind of the links of each row, as `link_kinds` names them."""
     busiest_by_kind: dict[str, float]
     """Mean load over the step of the busiest link of each kind, 0 to 1."""
     mean_by_kind: dict[str, float]
     """Mean load over the step of all links of a kind that carry anything, 0 to 1."""
     busiest: np.ndarray
-    """Highest numbers first: mean load of each link that carries anything over the step, shape [L]."""
+    """Mean load over the step of each link that carries anything, descending, shape [L]."""
     sent_bytes: np.ndarray
     """Bytes that each node sends to each other in the step, shape [N, N]; inside a node on the diagonal."""
 
     def record(self) -> dict[str, Any]:
-        """Return what the table tells as plain data."""
+        """Return the numbers of the report as plain data."""
         outside = self.sent_bytes.sum() - np.trace(self.sent_bytes)
         return {
             "makespan_s": float(self.edges_s[-1]),
@@ -162,39 +163,47 @@ class LinkLoads:
 
 
 def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
-    """Run a step once more and return where its bytes went."""
+    """Simulate a step once more and return the loads of its links.
+
+    Parameters
+    ----------
+    result : StepResult
+        The step.
+    bins : int
+        Number of intervals of time.
+    """
     fabric = result.system.fabric
     simulation = sampled_run(result)
     end_s = simulation.finish().makespan_s
     capacity = fabric.graph(fabric.initial(())).capacity_bytes_per_s.copy()
-    capacity = np.maximum(capacity, _most(simulation, capacity.size))
+    capacity = np.maximum(capacity, _peak_loads(simulation, capacity.size))
     edges_s = np.linspace(0.0, end_s, bins + 1)
-    bytes_LT = _spread(simulation, edges_s, capacity.size)
-    carried = np.flatnonzero(bytes_LT.sum(axis=1) > 0)
-    if not carried.size:
+    bytes_LT = _bytes_by_interval(simulation, edges_s, capacity.size)
+    loaded = np.flatnonzero(bytes_LT.sum(axis=1) > 0)
+    if not loaded.size:
         msg = f"{result.system.name} sends nothing in this step; take a plan of more than one accelerator"
         raise ParameterError(msg)
     width_s = end_s / bins
-    used = bytes_LT[carried] / (capacity[carried, None] * width_s)
-    kinds = link_kinds(fabric)[carried]
+    used = bytes_LT[loaded] / (capacity[loaded, None] * width_s)
+    kinds = link_kinds(fabric)[loaded]
     rows = rows_by_kind(kinds.tolist(), ROWS)
     mean = used.mean(axis=1)
     return LinkLoads(
         edges_s=edges_s,
         used=np.array([used[row].mean(axis=0) for row in rows]),
-        dark=_dark(simulation, fabric, edges_s, -(-fabric.endpoints // fabric.node_size)),
+        dark=_dark_shares(simulation, fabric, edges_s, -(-fabric.endpoints // fabric.node_size)),
         links=np.array([len(row) for row in rows]),
         kinds=tuple(str(kinds[row[0]]) for row in rows),
         busiest_by_kind={kind: float(mean[kinds == kind].max()) for kind in dict.fromkeys(kinds.tolist())},
         mean_by_kind={kind: float(mean[kinds == kind].mean()) for kind in dict.fromkeys(kinds.tolist())},
         busiest=np.sort(mean)[::-1],
-        sent_bytes=_sent(result, simulation, fabric),
+        sent_bytes=_bytes_between_nodes(result, simulation, fabric),
     )
 
 
 def sampled_run(result: StepResult) -> Simulation:
-    """Return a step that was run once more, with samples of all rates of its network."""
-    # Sequences are run item by item: a fused one passes its collectives to nobody.
+    """Simulate a step once more, with samples of all rates of its network."""
+    # Not fused: a fused sequence of operators prices its collectives without giving them to the network.
     simulation = Simulation(result.graph, result.system.node(), result.system.fabric, fuse=False)
     simulation.network.samples = []
     simulation.start()
@@ -202,8 +211,8 @@ def sampled_run(result: StepResult) -> Simulation:
     return simulation
 
 
-def _most(simulation: Simulation, links: int) -> np.ndarray:
-    """Return the greatest load that each link ever carried, for circuits that were lit later."""
+def _peak_loads(simulation: Simulation, links: int) -> np.ndarray:
+    """Return the greatest load of each link, B/s, shape [L]: capacities at the start lack later circuits."""
     most = np.zeros(links)
     for _, moving in simulation.network.samples or ():
         load = np.zeros(links)
@@ -213,8 +222,8 @@ def _most(simulation: Simulation, links: int) -> np.ndarray:
     return most
 
 
-def _spread(simulation: Simulation, edges_s: np.ndarray, links: int) -> np.ndarray:
-    """Return the bytes of every link in every interval, shape [L, T]."""
+def _bytes_by_interval(simulation: Simulation, edges_s: np.ndarray, links: int) -> np.ndarray:
+    """Return the bytes of each link in each interval of equal length, shape [L, T]."""
     bytes_LT = np.zeros((links, edges_s.size - 1))
     samples = simulation.network.samples or []
     width_s = edges_s[1]
@@ -223,14 +232,13 @@ def _spread(simulation: Simulation, edges_s: np.ndarray, links: int) -> np.ndarr
             continue
         first, last = int(start_s / width_s), min(int(end_s / width_s), edges_s.size - 2)
         for place in range(min(first, last), last + 1):
-            overlap_s = min(end_s, edges_s[place + 1]) - max(start_s, edges_s[place])
-            if overlap_s > 0.0:
-                for flow_group, rate in moving:
-                    bytes_LT[flow_group.links, place] += flow_group.usage * rate * overlap_s
+            overlap_s = max(0.0, min(end_s, edges_s[place + 1]) - max(start_s, edges_s[place]))
+            for flow_group, rate in moving:
+                bytes_LT[flow_group.links, place] += flow_group.usage * rate * overlap_s
     return bytes_LT
 
 
-def _dark(simulation: Simulation, fabric: Fabric, edges_s: np.ndarray, rows: int) -> np.ndarray:
+def _dark_shares(simulation: Simulation, fabric: Fabric, edges_s: np.ndarray, rows: int) -> np.ndarray:
     """Return the share of each node's endpoints whose circuits move in each interval, shape [N, T]."""
     dark = np.zeros((rows, edges_s.size - 1))
     each = fabric.endpoints / rows
@@ -242,7 +250,7 @@ def _dark(simulation: Simulation, fabric: Fabric, edges_s: np.ndarray, rows: int
     return np.minimum(dark, 1.0)
 
 
-def _sent(result: StepResult, simulation: Simulation, fabric: Fabric) -> np.ndarray:
+def _bytes_between_nodes(result: StepResult, simulation: Simulation, fabric: Fabric) -> np.ndarray:
     """Return the bytes that nodes send each other, shape [N, N], from the rounds of all collectives."""
     size = fabric.node_size
     nodes = -(-fabric.endpoints // size)
@@ -262,7 +270,7 @@ def _sent(result: StepResult, simulation: Simulation, fabric: Fabric) -> np.ndar
 HEIGHT_IN = 7.4
 """Height of the figure, inches."""
 _NODES_TOLD = 8
-"""Most nodes whose numbers stand on an axis."""
+"""Most nodes that have a tick with their number."""
 
 
 def links_figure(loads: LinkLoads, title: str) -> Figure:
@@ -285,7 +293,7 @@ def links_figure(loads: LinkLoads, title: str) -> Figure:
 
 
 def _draw_loads(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
-    """Draw rows of links over time, and what they lead from and to."""
+    """Draw the loads of rows of links over time, with the kind of each row."""
     extent = (0.0, float(loads.edges_s[-1]), float(len(loads.kinds)), 0.0)
     shown = axes.imshow(
         loads.used, aspect="auto", extent=extent, cmap="viridis", vmin=0.0, interpolation="nearest"
@@ -377,7 +385,7 @@ class StepLoads(Result):
         return [value_table(self.title, self.result.system.name, lines)]
 
     def record(self) -> dict[str, Any]:
-        """Return what the table tells as plain data."""
+        """Return the numbers of the report as plain data."""
         run = {
             "model": self.result.model,
             "plan": plan_text(self.result.plan),
@@ -420,29 +428,29 @@ class Links(Study):
 
 
 QUEUE_PAIRS = (1, 2, 4, 16)
-"""Queue pairs of a flow: one, as Ethernet switches come (`PacketSwitch.shipped_queue_pairs`), four,
-and those of Llama 3 (arXiv:2407.21783)."""
+"""Default numbers of queue pairs of a flow; Ethernet switches ship set to two
+(`PacketSwitch.shipped_queue_pairs`), and Llama 3 used 16 (arXiv:2407.21783)."""
 SEEDS = 5
-"""Hashes that are drawn where nobody says how many."""
+"""Default number of hashes that are drawn."""
 MOST_PAIRS, MOST_SEEDS = 1024, 1000
-"""Most queue pairs of a flow, and most hashes, each of which takes a step."""
+"""Most queue pairs of a flow, and most hashes; each hash takes the simulation of a step."""
 _ROW_IN, _REST_IN, _TITLE, _TEXT_SHARE = 0.34, 1.25, 110, 0.12
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadStep:
-    """Step times under one spreading, one of each hash."""
+    """Step times under one way of spreading packets over parallel links."""
 
     spreading: Spreading | None
-    """Spreading of the packets; None on optical circuits."""
+    """Way of spreading; None on optical circuits."""
     queue_pairs: int
     """Queue pairs of a flow; 0 where flows are not hashed."""
     steps_s: np.ndarray
-    """Step time by each hash, shape [seeds]; one where nothing is drawn."""
+    """Step time with each hash, shape [seeds]; a single one where nothing is drawn."""
 
     @property
     def name(self) -> str:
-        """Words for it."""
+        """Name in tables and figures."""
         if self.spreading is None:
             return "optical circuits"
         if self.spreading is not Spreading.HASHED:
@@ -451,7 +459,7 @@ class SpreadStep:
 
     @property
     def mean_s(self) -> float:
-        """Mean over hashes."""
+        """Mean step time over the hashes."""
         return float(self.steps_s.mean())
 
 
@@ -468,10 +476,10 @@ class SpreadSteps(Result):
 
     @property
     def losses(self) -> tuple[float, float]:
-        """Least and most time that circuits take over packets, by what is a real network; 0.01 is 1 %."""
+        """Least and greatest relative excess of the step on circuits over adaptive or hashed packets."""
         real = [step for step in self.steps if step.spreading is not Spreading.SPRAYED]
-        every = self.circuits.mean_s / np.concatenate([step.steps_s for step in real]) - 1.0
-        return float(every.min()), float(every.max())
+        excess = self.circuits.mean_s / np.concatenate([step.steps_s for step in real]) - 1.0
+        return float(excess.min()), float(excess.max())
 
     def rows(self) -> list[Row]:
         """Return a row for each spreading, circuits last."""
@@ -520,7 +528,7 @@ class SpreadSteps(Result):
         return [table, verdict]
 
     def figure(self) -> Figure:
-        """Return what each spreading adds to the step of ideally sprayed packets, with its hashes' ends."""
+        """Return the excess of each spreading over ideally sprayed packets, with the range over hashes."""
         every, ideal_s = (*self.steps, self.circuits), self.steps[0].mean_s
         figure = new_figure(_REST_IN + _ROW_IN * len(every))
         axes = figure.subplots()
@@ -539,7 +547,7 @@ class SpreadSteps(Result):
 
 
 def _draw_added(axes: Axes, row: int, step: SpreadStep, ideal_s: float) -> None:
-    """Draw by how many per cent a spreading's steps are longer than the ideal one's, the mean in figures."""
+    """Draw the excess of a spreading's step over the ideal one, per cent, with its mean as text."""
     least, mean, most = (
         100.0 * (float(one) / ideal_s - 1.0) for one in (step.steps_s.min(), step.mean_s, step.steps_s.max())
     )
@@ -615,7 +623,7 @@ class BySpreading(Study):
 
 
 def _seeded(system: System, spreading: Spreading, pairs: int, seeds: int) -> list[System]:
-    """Return a system under one spreading, one of each hash."""
+    """Return a system with one way of spreading, a copy for each hash."""
     spread = system.with_({"fabric.spreading": str(spreading)})
     if spreading is not Spreading.HASHED:
         return [spread]

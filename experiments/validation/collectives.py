@@ -1,4 +1,4 @@
-"""Published times of collectives against what is predicted, as their benchmark called them, and by size."""
+"""Published times of collectives against predictions that include the calling benchmark; errors by size."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from electronic.devices import REFERENCE_SYSTEMS, load_scale_up
 from electronic.fabrics.collectives import Caller, Cards, collective_plan, collective_plans, load_caller
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import (
+    CONSTANT_SHARE,
     HIGH_QUANTILE,
     REFERENCE,
     Outcome,
@@ -32,9 +33,9 @@ from simulator.operators import CollectiveKind
 from simulator.units import to_si
 
 TESTS = "nccl-tests"
-"""Benchmark that calls in a row from one process or several."""
+"""Caller: nccl-tests, which issues calls one after the other from one process or several."""
 EVENTS = "torch-events"
-"""Benchmarks in PyTorch that take the time between two events around each call, one process a GPU."""
+"""Caller: PyTorch benchmarks that time each call between two events, with one process for each GPU."""
 _EVENTS_SOURCES = r"Bekman|ml-engineering"
 _FORCED = MappingProxyType(
     {
@@ -42,13 +43,13 @@ _FORCED = MappingProxyType(
         "Ring": Algorithm.RING,
     }
 )
-"""What a row's setting calls an algorithm (NCCL_ALGO), and what it is here."""
+"""Algorithms by their names in NCCL_ALGO, which a row's setting may force."""
 
 
 EDGES = (0, 2**15, 2**20, 2**24, 2**30, 2**63)
-"""Bounds between ranges of size in bytes: where issue, hops, protocols, chunks and ports rule in turn."""
+"""Bounds of the ranges of size, bytes. In turn, issue, hops, protocols, chunks and ports set the time."""
 ALL, UNFITTED = "all", "all that nothing was fitted on"
-"""Names of two sums."""
+"""Names of the two series that sum over sources."""
 RANGES = ("below 32 KiB", "to 1 MiB", "to 16 MiB", "to 1 GiB", "from 1 GiB")
 """Names of the ranges."""
 FITTED = frozenset(
@@ -58,23 +59,21 @@ FITTED = frozenset(
         "Bekman, ML Engineering, all-reduce on 8 H200",
     }
 )
-"""Sources of which every second row served to fit a constant; nothing was fitted on the others."""
+"""Sources of which every second row was used to fit a constant; nothing was fitted on the others."""
 TIMES = ("time_us_out_of_place", "time_us_in_place", "time_us")
-"""Columns that may hold the measured time, the first that is filled counts."""
+"""Columns that may hold the measured time; the first that is filled counts."""
 RATES = ("busbw_GBps_oop", "busbw_GBps_ip", "busbw_GBps")
 """Columns that may hold the measured bus bandwidth, for rows without a time."""
 NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
-"""Columns without which a file is no table of collectives; of each group one."""
+"""Groups of columns; a table of collectives has at least one column of each group."""
 SHIPPED = REFERENCE / "collectives.csv"
-"""Measurements that ship; for rows far off, what others measured of the same."""
+"""Table of measurements that ships."""
 RINGS = REFERENCE / "rings.csv"
 """Bus bandwidths of long all-reduces over the ring, where the switches could add but did not."""
-CONSTANT_SHARE = 0.5
-"""Share of the line rate that the trivial constant assumes; dimensionless."""
 
 
 def caller_of(record: Record) -> Caller:
-    """Return the program that measured a row: its column ``caller``, or what its source is known to run.
+    """Return the benchmark that measured a row: its column ``caller``, or the one that its source used.
 
     Notes
     -----
@@ -91,14 +90,14 @@ def caller_of(record: Record) -> Caller:
 
 
 def gpus_per_process(record: Record, caller: Caller, gpus: int) -> int:
-    """Return how many GPUs one process drove: the column of that name, or the program's habit.
+    """Return the GPUs of one process: the column of that name, or the benchmark's usual number.
 
     Parameters
     ----------
     record : Record
         The row.
     caller : Caller
-        What measured it.
+        Benchmark that measured it.
     gpus : int
         GPUs of the row, in one node.
 
@@ -120,8 +119,8 @@ def forced_algorithm(record: Record) -> Algorithm | None:
 
     Notes
     -----
-    Azure's guide sets NCCL_ALGO for whole tables; a setting that names several says what the library chose
-    for which size.
+    Azure's guide sets NCCL_ALGO for whole tables. A setting that names several algorithms reports the
+    library's own choice by size.
     """
     named = {name for name in _FORCED if re.search(rf"\b{name}\b", record.text("config"))}
     return _FORCED[named.pop()] if len(named) == 1 else None
@@ -136,7 +135,7 @@ def kind_of(record: Record) -> CollectiveKind:
 
 
 def cards_of(record: Record) -> Cards | None:
-    """Return what a row says joins nodes; None where it says nothing."""
+    """Return the network between nodes that a row names; None if it names none."""
     named = record.text("cards")
     if named and named not in set(Cards):
         msg = f"no cards are called '{named}'; {nearest(named, set(Cards), noun='network')}"
@@ -149,21 +148,21 @@ class SizeErrors:
     """Errors of one series in one range of sizes; all are fractions."""
 
     series: str
-    """Source, ``all``, or all sources that nothing was fitted on."""
+    """Source, `ALL` or `UNFITTED`."""
     sizes: str
-    """Range."""
+    """Range of sizes, one of `RANGES`."""
     rows: int
-    """How many."""
+    """Number of rows."""
     median: float
     """Median of absolute relative errors."""
     p90: float
-    """Value below which nine of ten lie, by linear interpolation."""
+    """Ninth decile of absolute relative errors."""
     bias: float
     """Mean of relative errors."""
 
 
 def size_errors(outcomes: Iterable[Outcome]) -> tuple[SizeErrors, ...]:
-    """Return the errors of each source by size, then those of all, and of all that nothing was fitted on."""
+    """Return errors by size: of each source, of all rows, and of all rows that nothing was fitted on."""
     found: dict[str, list[tuple[float, float]]] = {}
     for one in outcomes:
         if one.relative_error is None:
@@ -176,6 +175,7 @@ def size_errors(outcomes: Iterable[Outcome]) -> tuple[SizeErrors, ...]:
 
 
 def _by_size(series: str, pairs: Sequence[tuple[float, float]]) -> Iterable[SizeErrors]:
+    """Yield the errors of a series in each range that has rows, from pairs of size and relative error."""
     for name, (least, most) in zip(RANGES, pairwise(EDGES), strict=True):
         errors = np.array([error for size, error in pairs if least <= size < most])
         if errors.size:
@@ -200,7 +200,7 @@ def sizes_text(errors: Iterable[SizeErrors]) -> str:
 
 
 def outcome(record: Record) -> Outcome:
-    """Return what becomes of a row of measured collectives; numbers that cannot be raise `ParameterError`."""
+    """Return the outcome of a row of measured collectives; an invalid cell raises `ParameterError`."""
     with judged(record) as row:
         check_provenance(record)
         gpu_name = accelerator_name(record.text("gpu"))
@@ -226,12 +226,12 @@ def outcome(record: Record) -> Outcome:
         }
         row.predicted = caller.measured_s(alone_s, driven)
         if row.far_off:
-            row.hint = _ways(row, gpu_name, ranks, kind, cards)
+            row.hint = _alternatives(row, gpu_name, ranks, kind, cards)
     return row
 
 
-def _ways(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind, cards: Cards | None) -> str:
-    """Return what each way of the library takes, and what others measured of the same, for a row far off."""
+def _alternatives(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind, cards: Cards | None) -> str:
+    """Return in words the time of each algorithm of the library, and measurements of other sources."""
     size_bytes = int(row.beside["size_bytes"])
     options = collective_plans(gpu_name, ranks, size_bytes, kind, cards=cards)
     plans = sorted(options, key=lambda one: one.alone_s)
@@ -283,12 +283,12 @@ def _measured_s(record: Record, kind: CollectiveKind, ranks: int, size_bytes: in
 GIGABYTE = 1e9
 """Bytes by which NCCL quotes bandwidth."""
 ALGORITHMS = ("NVLS", "Ring")
-"""What a row's setting may name; a row that names both is of the first from 2 MiB on."""
+"""Algorithms that a row's setting may name; one that names both uses the first from 2 MiB on."""
 
 
 @cache
 def bus_record() -> list[dict[str, Any]]:
-    """Return, of every published series of all-reduces, the bus bandwidth of its longest message."""
+    """Return the bus bandwidth of the longest message of every published series of all-reduces."""
     records = read_records(SHIPPED, needs=NEEDS)
     series: dict[tuple[str, str], list[Record]] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""Driver of ``heliograph validate``: from a table to outcomes, report, records and picture."""
+"""Command ``heliograph validate``: the kinds of validation, and the report and figure of their outcomes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _LONGEST_NAME = 56
 
 
 NEAR = 0.8
-"""Likeness from which a column is taken for another one misspelt."""
+"""Similarity of names (`difflib`) above which a column is taken for a misspelt one; a choice."""
 MOST_NAMED = 40
 """Most rows that are named on the terminal."""
 _MOST_REASONS = 12
@@ -64,9 +64,10 @@ _LONGEST_ROW = 120
 
 
 def picture(validation: Validation) -> Figure:
-    """Return predicted over measured of all rows, with lines at 10 and 20 %.
+    """Draw predicted over measured of all rows, with lines at 10 and 20 %.
 
-    Over the measured value, coloured by source; where rows have several units, a line of points a source.
+    The abscissa is the measured value, and sources have colours. Rows of several units have no common
+    abscissa: each source then is one line of points.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def picture(validation: Validation) -> Figure:
 
 
 def _scatter(rows: Sequence[Outcome]) -> Figure:
-    """Return rows of one unit over what was measured."""
+    """Draw the ratios of rows of one unit over their measured values."""
     unit = rows[0].unit
     values = sorted(one.measured or 0.0 for one in rows)
     prefix, factor = prefix_of(values[len(values) // 2]) if unit != "1" else ("", 1.0)
@@ -112,19 +113,19 @@ def _scatter(rows: Sequence[Outcome]) -> Figure:
 
 
 def _strips(rows: Sequence[Outcome]) -> Figure:
-    """Return rows of several units, those of a source beside each other."""
+    """Draw the ratios of rows of several units, a line of points for each source."""
     ordered = _largest_first(rows, lambda one: family(one.source))
     figure = new_figure(1.4 + 0.24 * len(ordered))
     axes = figure.add_subplot()
     _bands(axes.axvline)
     units = dict.fromkeys(one.unit for one in rows)
     for index, unit in enumerate(units):
-        mine = [
+        of_unit = [
             (place, [one for one in group if one.unit == unit]) for place, (_, group) in enumerate(ordered)
         ]
         axes.plot(
-            [ratio for _, group in mine for ratio in _ratios(group)],
-            [place for place, group in mine for _ in group],
+            [ratio for _, group in of_unit for ratio in _ratios(group)],
+            [place for place, group in of_unit for _ in group],
             marker=_MARKERS[index % len(_MARKERS)],
             color=PALETTE[index % len(PALETTE)],
             label="ratio" if unit == "1" else unit,
@@ -145,7 +146,7 @@ def _ratios(rows: Iterable[Outcome]) -> list[float]:
 
 
 def _bands(line: Callable[..., object]) -> None:
-    """Draw where predictions are right, and where they are 10 and 20 % off."""
+    """Draw lines at a ratio of one, and at errors of 10 and 20 %."""
     line(1.0, color="black", linewidth=0.8)
     for band, style in BANDS:
         for ratio in (1.0 + band, 1.0 - band):
@@ -153,7 +154,7 @@ def _bands(line: Callable[..., object]) -> None:
 
 
 def family(source: str) -> str:
-    """Return a source without what tells its tables apart: up to the first bracket, version or comma."""
+    """Return the part of a source's name that its tables share: up to a bracket, comma, colon or version."""
     for mark in (" (", ",", ":", " v2"):
         source = source.partition(mark)[0]
     return source.strip() or "no source"
@@ -186,31 +187,32 @@ def _largest_first(
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One thing that can be validated."""
+    """One kind of validation: its tables, and how a row is judged."""
 
     needs: Sequence[Sequence[str]]
-    """Columns without which a file is not of this kind."""
+    """Groups of columns; a table of this kind has at least one column of each group."""
     outcomes: Callable[[Record], Iterable[Outcome]]
-    """What turns a row into outcomes."""
+    """Judges a row; most rows have one outcome."""
     label: str = ""
-    """What progress calls the rows; empty where they are too quick to tell."""
+    """Label of the progress bar; empty shows none."""
     every: int = 1
-    """Rows after which progress is told."""
+    """Rows between two updates of the progress bar."""
     read: Callable[[Path, Sequence[Sequence[str]]], list[Record]] = lambda path, needs: read_records(
         path, needs=needs
     )
-    """What reads a file, and where it has a use for one a directory."""
+    """Reads a file, given `needs`; of networks also a directory."""
     beside: tuple[Beside, ...] = ()
-    """What the terminal shows below, and ``--out`` writes."""
+    """Further findings, below the report and in files."""
     table: str = ""
-    """Name of the table that ships, where it is not the kind's own."""
+    """Stem of the table that ships, if it is not the name of the kind."""
     names_skipped: bool = False
-    """Whether the terminal names each skipped row below its reason."""
+    """Whether the report names each skipped row below the reason."""
     one_format: bool = False
-    """Whether its files all have the columns of its table, so that one that is misspelt can be told."""
+    """Whether all tables of the kind have the columns of the one that ships, so that a misspelt one shows."""
 
 
 def _one(outcome: Callable[[Record], Outcome]) -> Callable[[Record], Iterable[Outcome]]:
+    """Return a judge of rows that have one outcome each."""
     return lambda record: (outcome(record),)
 
 
@@ -262,11 +264,11 @@ KINDS = MappingProxyType(
         ),
     }
 )
-"""What can be validated."""
+"""Kinds of validation by the word of the command."""
 
 
 def validate(kind: str, *, data: Path | None = None, progress: OnProgress | None = None) -> Validation:
-    """Return how predictions compare with published measurements.
+    """Judge the rows of a table of published measurements.
 
     Parameters
     ----------
@@ -280,18 +282,18 @@ def validate(kind: str, *, data: Path | None = None, progress: OnProgress | None
     if kind not in KINDS:
         msg = f"nothing called '{kind}' to validate; {nearest(kind, KINDS, noun='kind')}"
         raise ParameterError(msg)
-    asked = KINDS[kind]
-    shipped = REFERENCE / f"{asked.table or kind}.csv"
-    records = asked.read(shipped if data is None else data, asked.needs)
-    if data is not None and asked.one_format:
-        _warn_of_columns(records[0], asked.read(shipped, asked.needs)[0])
-    told = progress if asked.label else None
-    found = outcomes_of(records, asked.outcomes, told, label=asked.label, every=asked.every)
-    return Validation(kind=kind, outcomes=found)
+    chosen = KINDS[kind]
+    shipped = REFERENCE / f"{chosen.table or kind}.csv"
+    records = chosen.read(shipped if data is None else data, chosen.needs)
+    if data is not None and chosen.one_format:
+        _warn_of_columns(records[0], chosen.read(shipped, chosen.needs)[0])
+    on_progress = progress if chosen.label else None
+    outcomes = outcomes_of(records, chosen.outcomes, on_progress, label=chosen.label, every=chosen.every)
+    return Validation(kind=kind, outcomes=outcomes)
 
 
 def _warn_of_columns(own: Record, shipped: Record) -> None:
-    """Warn of columns that are spelt almost like one of the table that ships, which alone is read."""
+    """Warn of columns spelt almost like one that is read."""
     for column in own.cells.keys() - shipped.cells.keys():
         near = difflib.get_close_matches(column, shipped.cells.keys() - own.cells.keys(), n=1, cutoff=NEAR)
         if near:
@@ -300,7 +302,7 @@ def _warn_of_columns(own: Record, shipped: Record) -> None:
 
 
 def report(validation: Validation) -> str:
-    """Return what the terminal shows: statistics by source, rows that miss, reasons of skipped rows."""
+    """Return the report as text: statistics by source, rows that miss, reasons of skipped rows."""
     columns: tuple[str, ...] = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
     skipped = Counter(one.source for one in validation.skipped)
     rows = [
@@ -309,9 +311,9 @@ def report(validation: Validation) -> str:
     ]
     overall = (*_cells(validation.overall()), str(len(validation.skipped) or ""))
     rows.append(ReportRow("all", overall, section=True))
-    told = [place for place in range(len(columns)) if any(row.values[place] not in {"", "-"} for row in rows)]
-    columns = tuple(columns[place] for place in told)
-    rows = [dataclasses.replace(row, values=tuple(row.values[place] for place in told)) for row in rows]
+    used = [place for place in range(len(columns)) if any(row.values[place] not in {"", "-"} for row in rows)]
+    columns = tuple(columns[place] for place in used)
+    rows = [dataclasses.replace(row, values=tuple(row.values[place] for place in used)) for row in rows]
     title = f"Predicted against published: {validation.kind} (relative error of each row)"
     parts = [table_text(title, columns, rows, dense=True), *_misses(validation)]
     kind = KINDS[validation.kind]
@@ -392,12 +394,12 @@ class Validated(Result):
         return found
 
     def more_records(self) -> Mapping[str, object]:
-        """Return what stands beside the rows."""
+        """Return the further findings that have a file."""
         beside = KINDS[self.validation.kind].beside
         return {one.name: one.records(self.validation.outcomes) for one in beside if one.name}
 
     def figure(self) -> Figure | None:
-        """Return predicted over measured, if anything was predicted."""
+        """Return predicted over measured; None if nothing was predicted."""
         drawn = any(one.measured and one.predicted for one in self.validation.predicted)
         return picture(self.validation) if drawn else None
 

@@ -1,4 +1,4 @@
-"""Famous training runs at the plans they were run with: memory, speed, measured power, and the best plans."""
+"""Well-known training runs at their published plans: memory, speed and power, and the best plans for them."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ from workloads.search.plans import grid
 from workloads.step.memory import GIBIBYTE, fullest_stage, memory_by_kind
 
 NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("published",), ("unit",))
-"""Columns without which a file is no table of famous runs; of each group one."""
+"""Groups of columns; a table of famous runs has at least one column of each group."""
 NEAR = 0.10
 """Relative error within which a run counts as met; dimensionless."""
 TRILLION = 1e12
-"""Tokens of which hours are published."""
+"""Tokens for which accelerator hours are published."""
 RUN_BY_ENGINE = 3
-"""Plans, the best by estimate, that the engine runs; a choice."""
+"""Number of plans, the best by estimate, that the engine runs; a choice."""
 LARGEST_TENSOR = 16
 """Most tensor-parallel ranks that are tried, beside the published number; a choice."""
 FASTER = 0.15
-"""How much faster than the published plan the best one may be before what it uses is told; dimensionless."""
+"""Speed-up over the published plan above which the report points at the difference; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One famous run: hardware, model, and the plan it was run with."""
+    """A training run: hardware, model and plan."""
 
     system: System
-    """The cluster."""
+    """Cluster."""
     config: TransformerConfig
-    """The model."""
+    """Model."""
     plan: Plan
-    """How it was spread."""
+    """Plan of a step."""
     flops: float
-    """Operations of a step as the source counts them."""
+    """Operations of a step, counted as the source does (`COUNTED`)."""
 
 
 def outcome(record: Record) -> Outcome:
-    """Return what becomes of a row of famous runs; numbers that cannot be raise `ParameterError`."""
+    """Return the outcome of a row of famous runs; an invalid cell raises `ParameterError`."""
     with judged(record) as row:
         run = run_of(record)
         row.measured = seconds_of(record, run)
@@ -108,7 +108,7 @@ def famous_system(record: Record) -> System:
 
 
 def _computing(record: Record, gpu: Gpu) -> Gpu:
-    """Return an accelerator without the units that a run gave to its traffic."""
+    """Return an accelerator without the units that a run reserved for communication."""
     reserved = record.whole("reserved_units")
     if reserved is None:
         return gpu
@@ -157,8 +157,8 @@ COUNTED: Mapping[str, Callable[[TransformerConfig, Plan], float]] = MappingProxy
         ),
     }
 )
-"""Operations of a step as sources count them: all pairs of attention, those of the causal half, or with what
-is computed again."""
+"""Operations of a step by the way in which a source counts them: ``all`` pairs of attention, those of the
+``causal`` half, or ``hardware``, with recomputation."""
 
 
 def _tokens(run: Run) -> float:
@@ -178,7 +178,7 @@ FORMS: Mapping[str, Callable[[Run, float], float]] = MappingProxyType(
         ),
     }
 )
-"""What is published, of a run and the time of its step: that time, or one over it, times a constant."""
+"""Published figure by unit, from a run and its step time in s: the time, or its inverse, times a constant."""
 
 
 def published_form(record: Record, run: Run, step_time_s: float) -> float:
@@ -197,18 +197,18 @@ def published_form(record: Record, run: Run, step_time_s: float) -> float:
 
 
 def seconds_of(record: Record, run: Run) -> float:
-    """Return the step time that a row's figure means."""
+    """Return the step time that a row's published figure stands for."""
     value = record.number("published", strict=True)
     if value is None:
         msg = "nothing measured is given"
         raise SkipError(msg)
-    one = published_form(record, run, 1.0)
-    grows = published_form(record, run, 2.0) > one
-    return value / one if grows else one / value
+    at_one_second = published_form(record, run, 1.0)
+    grows_with_time = published_form(record, run, 2.0) > at_one_second
+    return value / at_one_second if grows_with_time else at_one_second / value
 
 
 def famous_text(outcomes: Sequence[Outcome]) -> str:
-    """Return a line for each run: the published figure, ours, and whether it fits its memory."""
+    """Return a line for each run: the published figure, ours, and whether the plan fits the memory."""
     lines = ["\nAs published, at the published plan:\n"]
     for one in outcomes:
         if one.predicted is None:
@@ -233,18 +233,18 @@ class Best:
     plan: Plan
     """The plan."""
     step_time_s: float
-    """Its step as the engine has it."""
+    """Simulated step time."""
     ranked: int
-    """Plans that were estimated."""
+    """Number of plans that were estimated."""
 
 
 def searched(record: Record) -> Outcome:
-    """Return the best plan of a famous run: its step, against that of the published plan.
+    """Return the step of the best plan found for a famous run, against that of the published plan.
 
     Notes
     -----
-    What was measured is the published plan's step *as predicted*, so that the difference is the plan's and
-    not the model's; where no plan was published it is the published step itself.
+    The "measured" value is the *predicted* step of the published plan, so that the difference is due to the
+    plan and not to our model. Where no plan was published, it is the published step itself.
     """
     with judged(record) as row:
         known = run_of(record) if record.text("plan") else None
@@ -266,7 +266,7 @@ def searched(record: Record) -> Outcome:
 
 
 def unpublished(record: Record) -> Run:
-    """Return a run whose plan nobody published: only what its row says."""
+    """Return a run whose plan was not published, with the default plan."""
     config = famous_model(record)
     plan = parse_plan(shape_text(record))
     system = famous_system(record)
@@ -274,7 +274,7 @@ def unpublished(record: Record) -> Run:
 
 
 def best_plan(run: Run) -> Best:
-    """Return the best plan for a run that uses what the run itself used, and no more.
+    """Return the best plan for a run among those that use the same techniques.
 
     Raises
     ------
@@ -284,8 +284,8 @@ def best_plan(run: Run) -> Best:
     Notes
     -----
     Free are the degrees of tensor, pipeline and data parallelism, the microbatch, the chunks of a stage,
-    the stage of ZeRO and full recomputation. All else is that of the published plan: kernels, formats,
-    context and expert ranks, operators that are computed again. 1F1B stands for every other schedule.
+    the stage of ZeRO and full recomputation. Everything else is that of the published plan: kernels, formats,
+    context and expert ranks, operators that are recomputed. 1F1B stands for every other schedule.
     """
     plan = run.plan
     base = plan.with_(schedule=ONE_FORWARD_ONE_BACKWARD, shard_group=0, recompute_share=1.0)
@@ -333,7 +333,7 @@ def changes(old: Plan, new: Plan) -> str:
 
 
 def search_text(outcomes: Sequence[Outcome]) -> str:
-    """Return a line for each run: how much faster the best plan is, and what it has."""
+    """Return a line for each run: the speed-up of the best plan, and where it differs."""
     lines = ["\nBest plan found, against the published plan (both predicted):\n"]
     for one in outcomes:
         if one.predicted is None or one.measured is None:
@@ -353,7 +353,7 @@ def search_text(outcomes: Sequence[Outcome]) -> str:
 
 
 POWER_NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("power_w",), ("reach",))
-"""Columns without which a file is no table of power; of each group one."""
+"""Groups of columns; a table of power has at least one column of each group."""
 HELD = ("scale-up", "nic")
 """Items of a network's bill that stand in servers."""
 ON_BOARD = ("compute", "gpu active", "hbm", "memory static", "gpu idle")
@@ -372,7 +372,7 @@ class Reach(StrEnum):
 
 
 def power_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row of measured power, an accelerator's share in W."""
+    """Return the outcome of a row of measured power per accelerator, W."""
     with judged(record, unit="W") as row:
         row.measured = record.number("power_w", strict=True)
         if row.measured is None:
@@ -393,7 +393,7 @@ def power_outcome(record: Record) -> Outcome:
 
 
 def _reach(record: Record) -> Reach:
-    """Return how far a measurement reaches."""
+    """Return the extent of a row's measurement."""
     text = record.text("reach")
     if text not in tuple(Reach):
         msg = f"reach {text or 'is empty'}: {nearest(text, tuple(Reach), noun='reach')}"
@@ -402,13 +402,13 @@ def _reach(record: Record) -> Reach:
 
 
 def _settings(record: Record) -> dict[str, float | str]:
-    """Return the changes of the system that a row asks for, by path."""
+    """Return the changes of the system in a row's column ``set``, value by path."""
     pairs = (one.partition("=") for one in record.text("set").split(",") if one)
     return {path: value for path, _, value in pairs}
 
 
 def _outside_w(system: System) -> float:
-    """Return the power of switches and modules outside of servers, an accelerator's share."""
+    """Return the power of switches and modules outside of servers, per accelerator."""
     bill = system.fabric.bill()
     outside = (item for name, item in bill.items() if name not in HELD)
     return math.fsum(item.count * item.w_each for item in outside) / system.accelerators

@@ -1,6 +1,7 @@
-"""Published times of single kernels by name and shape, and power of boards that run those of a generator.
+"""Published times of single kernels by name and shape, and power of boards that generate text.
 
-Generation of text is memory's work more than the products'.
+Generating text one token at a time is bound by memory, so that it tests the energy of memory where the
+products of training do not.
 """
 
 from __future__ import annotations
@@ -10,30 +11,36 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from electronic.gpu import gpu_of, load_gpu
 from experiments.validation.machines import accelerator_name
-from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, judged
+from experiments.validation.rows import (
+    CONSTANT_SHARE,
+    Outcome,
+    Record,
+    SkipError,
+    check_provenance,
+    judged,
+)
 from simulator.amounts import Matrices
 from simulator.errors import ParameterError, nearest
 from simulator.operators import Elementwise, Held, MatMul, Phase
 from simulator.units import to_si
 
 NEEDS = (("gpu",), ("op",), ("time_ms", "tflops", "efficiency_vs_peak"))
-"""Columns without which a file is no table of kernels; of each group one."""
-CONSTANT_SHARE = 0.5
-"""Share of the peak that the trivial constant assumes; dimensionless."""
+"""Groups of columns; a table of kernels has at least one column of each group."""
 PRODUCTS = frozenset({"matmul", "group_matmul"})
-"""Kernels that are matrix products."""
+"""Names of matrix products."""
 ATTENTION_FORWARD, ATTENTION_BACKWARD = "sdp_fwd", "sdp_bwd"
 """Names of fused causal attention kernels."""
 ATTENTION_PASSES = {ATTENTION_FORWARD: 2, ATTENTION_BACKWARD: 5}
-"""Fused attention kernels and the s x s products by which operations are counted; backward repeats one."""
+"""Products of s x s, by fused attention kernel, that operations are counted by; backward repeats one."""
 
 
 HOST_TIMED_S = to_si("time_s", 22.0, "us")
-"""What a clock on the host adds to one kernel that it waits for: fitted on the smallest even-numbered
-products of LLMCompass figure 5 (A100), which all take about 30 us."""
+"""Time that a host clock adds to one kernel that it waits for. Fitted on the smallest even-numbered products
+of LLMCompass figure 5 (A100), which all take about 30 us."""
 DTYPE_BYTES = MappingProxyType({"fp8": 1, "bf16": 2, "fp16": 2, "": 2, "tf32": 4, "fp32": 4})
 """Bytes of an operand's element by name; an empty name is bf16."""
 
@@ -81,7 +88,7 @@ class AttentionShape:
     value_dim: int
     """Size of a value head."""
     causal: bool = True
-    """Whether a mask hides later keys."""
+    """Whether later keys are masked."""
     window: int = 0
     """Latest keys that a query sees under that mask; 0 for all."""
 
@@ -115,7 +122,7 @@ class AttentionShape:
 
 
 def outcome(record: Record) -> Outcome:
-    """Return what becomes of a row of measured kernels; numbers that cannot be raise `ParameterError`."""
+    """Return the outcome of a row of measured kernels; an invalid cell raises `ParameterError`."""
     with judged(record) as row:
         check_provenance(record)
         gpu_name = accelerator_name(record.text("gpu"))
@@ -139,8 +146,7 @@ def kernel_flops(record: Record) -> float:
     """
     operation = record.text("op").lower()
     if operation in PRODUCTS:
-        m, n, k, batch = _sizes(record)
-        return 2.0 * m * n * k * batch
+        return 2.0 * math.prod(_product_sizes(record))
     if operation in ATTENTION_PASSES:
         note = note_sizes(record)
         widths = (note.get("qk_head_dim", 0) + note.get("v_head_dim", 0)) / 2
@@ -154,9 +160,18 @@ def kernel_flops(record: Record) -> float:
     raise SkipError(msg)
 
 
-def _sizes(record: Record) -> tuple[int, int, int, int]:
+class _ProductSizes(NamedTuple):
+    """Sizes of a batch of products: C is m x n, the sums have length k."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+
+
+def _product_sizes(record: Record) -> _ProductSizes:
     m, n, k = (record.needed(column) for column in ("m", "n", "k"))
-    return m, n, k, record.whole("batch") or 1
+    return _ProductSizes(m, n, k, record.whole("batch") or 1)
 
 
 def note_sizes(record: Record) -> dict[str, int]:
@@ -166,7 +181,7 @@ def note_sizes(record: Record) -> dict[str, int]:
 
 
 def _timed_from_host(record: Record) -> bool:
-    """Return whether a row's time is that of a clock on the host around one kernel, its wait included."""
+    """Return whether a row's time was taken by a host clock around one kernel and the wait for it."""
     if record.number("time_ms") is None or "event" in record.text("layout_or_note").lower():
         return False
     record.assume("timed from the host")
@@ -192,9 +207,13 @@ def _measured_s(record: Record, flops: float, peak: float) -> float:
 def kernel_s(gpu_name: str, record: Record) -> float:
     """Return the predicted time of a row's kernel."""
     operation = record.text("op").lower()
-    m, n, k, batch = _sizes(record) if operation in PRODUCTS else (1, 1, 1, 1)
+    sizes = _product_sizes(record) if operation in PRODUCTS else _ProductSizes(1, 1, 1, 1)
     return kernel_time_s(
-        *(gpu_name, operation, m, n, k, batch, record.text("dtype"), record.text("layout_or_note")),
+        gpu_name,
+        operation,
+        *sizes,
+        record.text("dtype"),
+        record.text("layout_or_note"),
         host_timed=_timed_from_host(record),
     )
 
@@ -211,7 +230,7 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
     *,
     host_timed: bool = False,
 ) -> float:
-    """Return how long one kernel takes on a GPU.
+    """Return the time of one kernel on a GPU.
 
     Parameters
     ----------
@@ -231,7 +250,7 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
         for attention ``batch, seq_len, head_num, qk_head_dim, v_head_dim``, ``mask=none``, ``window``;
         ``clock=full`` for runs too short for the power limit to bite.
     host_timed : bool
-        Whether the time is that of a clock on the host that waits for the one kernel.
+        Whether a host clock takes the time, from the call to the end of its wait for the kernel.
     """
     gpu = replace(load_gpu(gpu_of(gpu_name)), alone=True)
     fields = dict(re.findall(r"(\w+)=(\w+)", note))
@@ -311,7 +330,7 @@ def _elementwise(op: str, elements: int, element_bytes: int) -> Elementwise:
 
 
 BOARD_NEEDS = (("gpu",), ("layers",), ("hidden",), ("sequences",), ("tokens_per_s",), ("power_w",))
-"""Columns without which a file is no table of boards; of each group one."""
+"""Groups of columns; a table of boards has at least one column of each group."""
 PROMPT_TOKENS = 100
 """Tokens of a prompt, which nobody published; with none, or twice as many, the mean error changes by less
 than half a point."""
@@ -322,7 +341,7 @@ STORED_BYTES = 2
 
 
 def board_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row of measured power, W of one board."""
+    """Return the outcome of a row of measured power of one board, W."""
     with judged(record, unit="W") as row:
         check_provenance(record)
         gpu = replace(load_gpu(gpu_of(record.text("gpu"))), alone=True)

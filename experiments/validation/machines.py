@@ -1,4 +1,4 @@
-"""Hardware, model and plan of a published row; what it leaves out is assumed and said."""
+"""Hardware, model and plan of a published row; what it leaves out is assumed and noted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OTHER_NAMES = MappingProxyType(
         "rtx4090": "rtx 4090",
     }
 )
-"""Words for accelerators of the table that are not their names."""
+"""Other words for accelerators of the table, by word."""
 NETWORKS = (
     (25.0, "connectx-6", "switch-200g", "dr4-200g"),
     (50.0, "connectx-7", "switch-400g", "dr4-400g"),
@@ -61,7 +61,7 @@ OMNI_PATH_SHARE = 0.2
 """Share of Omni-Path's line rate that NCCL reaches: 42 Gb/s of algorithm bandwidth at best in all-reduces of
 4 nodes of 8 A100, hence 82 Gb/s on a bus of 400 (bigscience, experiments/bandwidth, Jean Zay)."""
 VARIANTS = frozenset({"pcie", "nvl"})
-"""Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
+"""Words of a name that denote another variant, which is refused where the table lacks it."""
 
 _TORUS = re.compile(r"torus (?:(\d+) ?x ?)?(\d+) ?x ?(\d+)")
 _OMNI_PATH = re.compile(r"omni-?path|jean zay", re.I)
@@ -71,7 +71,7 @@ _MEMORY_RATE = re.compile(r"\b(\d(?:\.\d+)?)\s?TB/s")
 
 
 def accelerator_name(text: str, known: tuple[str, ...] | None = None) -> str:
-    """Return the accelerator of the table that a published name means.
+    """Return the accelerator of the table that a published name denotes.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def accelerator_name(text: str, known: tuple[str, ...] | None = None) -> str:
     Raises
     ------
     SkipError
-        If no name's words all stand in the text, or the text names a variant that the table lacks.
+        If the table has no accelerator of that name, or not that variant.
     """
     plain = re.sub(r"gaudi[ -]?(?=\d)", "gaudi", text.lower())
     words = set(re.split(r"[^a-z0-9]+", plain))
@@ -137,12 +137,12 @@ def accelerator_of(record: Record) -> Gpu:
 
 
 def with_its_software(record: Record, gpu: Gpu) -> Gpu:
-    """Return an accelerator with the kernels and the host's part of a row's software, as its recipes say."""
-    said = said_by_recipes(record, "chip")
-    if not said:
+    """Return an accelerator with the efficiencies of a row's software, as its recipes state them."""
+    stated = recipe_values(record, "chip")
+    if not stated:
         return gpu
-    record.assume(f"{', '.join(f'{key} {value}' for key, value in said.items())}, as its software has it")
-    values: dict[str, Any] = {key: float(value) for key, value in said.items()}
+    record.assume(f"{', '.join(f'{key} {value}' for key, value in stated.items())}, as its software has it")
+    values: dict[str, Any] = {key: float(value) for key, value in stated.items()}
     return dataclasses.replace(gpu, chip=dataclasses.replace(gpu.chip, **values))
 
 
@@ -188,13 +188,13 @@ def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:
     SkipError
         If the sides do not make the accelerators.
     """
-    said = _TORUS.search(f"torus {record.text('torus')}") or _TORUS.search(record.text("notes"))
-    if said:
-        sides = tuple(int(side) for side in said.groups("1"))
+    stated = _TORUS.search(f"torus {record.text('torus')}") or _TORUS.search(record.text("notes"))
+    if stated:
+        sides = tuple(int(side) for side in stated.groups("1"))
     else:
         sides = (1, *even_sides(ranks)) if REFERENCE_SYSTEMS[name].flat_torus else cube_sides(ranks)
     shape = " x ".join(str(side) for side in sides if side > 1)
-    if not said:
+    if not stated:
         record.assume(f"a torus of {shape}")
     if math.prod(sides) != ranks:
         msg = f"a torus of {shape} has not {ranks} accelerators"
@@ -261,20 +261,20 @@ _MOE_NAMES = re.compile(
     r"mixtral|deepseek|grok|kimi|gpt[ _-]?oss|nemotron_3|_a\d+b\b|moe|switch|\d+x\d+b", re.I
 )
 RECIPES = Path(__file__).parent / "reference" / "recipes.csv"
-"""What the recipes of a source say beside its rows."""
+"""Table of the sources' training recipes, with settings that their rows do not state."""
 RECIPE_KEYS = ("source", "model_name", "system", "precision")
-"""Columns of a row that its recipes go by."""
+"""Columns of a row that a recipe is matched with."""
 YES = frozenset({"y", "yes", "true", "1"})
 """Cells that say yes, in lower case."""
 USUAL_NODE = 8
-"""Accelerators of a node, where a row shards within nodes and does not say how many."""
+"""Accelerators of a node where a row shards within nodes and gives no number."""
 FLASH_SINCE = 2023
 """First year in which a training run is taken to use a fused attention kernel and sequence parallelism
 (FlashAttention and Korthikanti et al. are of 2022)."""
 SQUEEZE = 1.5
-"""By how much a run may exceed the memory that we count before it is taken to have recomputed: gradients and
-optimizer states are kept in two bytes, fp8 copies once. Runs that recompute nothing by their own words reach
-1.3."""
+"""Ratio of the memory that we count to that of the accelerator above which a run is taken to have recomputed.
+Real runs need less than we count: some keep gradients and optimizer states in two bytes, or fp8 copies only
+once. Runs that state that they recompute nothing reach 1.3."""
 HYBRID_GROUP = 128
 """Ranks that share parameters where a row says "FSDP+DP", as the MaxText rows of DGX Cloud v25.03 state."""
 HOST_MEMORY_BYTES = MappingProxyType(
@@ -283,7 +283,7 @@ HOST_MEMORY_BYTES = MappingProxyType(
 """Memory of the host that an accelerator reaches over a coherent link and may offload activations to (NVIDIA
 GB200 NVL72 datasheet: 17 TB of LPDDR5X for 72)."""
 UNKNOWN_PRECISIONS = ("mxfp4", "int4", "tf32")
-"""Precisions that published runs have and plans do not."""
+"""Precisions of published runs that plans do not have."""
 NARROW_FIRST = (Precision.NVFP4, Precision.INT8, Precision.MXFP8, Precision.FP8)
 """Formats of operands, which a row may name beside that of all else."""
 _ARXIV = re.compile(r"\b(\d{2})(0[1-9]|1[0-2])\.\d{4,5}\b")
@@ -298,9 +298,9 @@ def mixture_of(record: Record, *, dropout: bool) -> TransformerConfig:
     Parameters
     ----------
     record : Record
-        The row. Its model's name must be that of a shipped one but for case, punctuation, what stands in
-        brackets and a trailing size; so must width and blocks, if the row has them. ``-4L`` at the end of the
-        name means the model with four blocks.
+        The row. Its model's name must be that of a shipped one, apart from case, punctuation, text in
+        brackets and a trailing size; width and blocks must agree too, if the row has them. ``-4L`` at the end
+        of the name stands for the model with four blocks.
     dropout : bool
         Whether training dropped activations.
 
@@ -343,12 +343,12 @@ def drops_tokens(record: Record) -> bool:
 
 
 def exchange_of(record: Record, ep: int) -> dict[str, Any]:
-    """Return how tokens reach their experts, as far as the row's notes say.
+    """Return the fields of a plan on the expert exchange that a row's notes state.
 
     Notes
     -----
-    The notes may name a dispatcher that sends a token to a node once (DeepEP, HybridEP) and may say that the
-    expert exchange was overlapped, and so may a recipe; else every rank sends to every other, and waits.
+    The notes, or a recipe, may name a dispatcher that sends a token to a node once (DeepEP, HybridEP), and
+    may state that the expert exchange was overlapped. Otherwise every rank sends to every other, and waits.
     """
     notes = record.text("notes")
     if ep == 1:
@@ -362,7 +362,7 @@ def exchange_of(record: Record, ep: int) -> dict[str, Any]:
 
 
 def _shortened(record: Record, model: TransformerConfig, layers: int) -> TransformerConfig:
-    """Return a model with fewer blocks, of which those without experts keep their share, at least one."""
+    """Return a model with fewer blocks; those without experts keep their share, at least one block."""
     dense = max(1, round(layers * model.dense_layers / model.layers)) if model.dense_layers else 0
     if dense:
         record.assume(
@@ -502,20 +502,20 @@ def _usual_layers(record: Record, *, block: int, embedding: int, pp: int) -> int
 def recipes() -> tuple[dict[str, str], ...]:
     """Return the table of recipes, the general ones of a source first.
 
-    Columns are what a row must begin with for the recipe to be its own (`RECIPE_KEYS`, regular expressions,
-    empty for any), what it says (pairs ``key=value`` of a ``plan``, of a ``chip``, of a plan that recomputes
-    selectively: ``selective``), and ``citation``.
+    The columns `RECIPE_KEYS` are regular expressions that a row's cells must begin with, empty for any. The
+    columns ``plan``, ``chip`` and ``selective`` (of a plan that recomputes selectively) hold pairs
+    ``key=value``, and ``citation`` their source.
     """
     with RECIPES.open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
 
 
-def said_by_recipes(record: Record, column: str) -> dict[str, str]:
-    """Return what the recipes of a row say in one column, later and more special ones over earlier.
+def recipe_values(record: Record, column: str) -> dict[str, str]:
+    """Return the pairs ``key=value`` of a row's recipes in one column; later, more special recipes win.
 
     Notes
     -----
-    A cell must end where the expression does, or with a space, as a release's number must.
+    An expression must match up to a space or the end of the cell: ``v25.1`` does not match ``v25.11``.
     """
     pairs: dict[str, str] = {}
     for recipe in recipes():
@@ -526,35 +526,38 @@ def said_by_recipes(record: Record, column: str) -> dict[str, str]:
 
 
 def with_recipe(record: Record, plan: Plan) -> Plan:
-    """Return a plan with what the recipe of a row's source says and the row does not.
+    """Return a plan completed by the recipe of a row's source.
 
     Parameters
     ----------
     record : Record
-        The row; its column ``tp_comm_overlap`` counts first, and "async TP" in its notes.
+        The row; its column ``tp_comm_overlap``, or "async TP" in its notes, comes before the recipe.
     plan : Plan
-        What the row itself says.
+        Plan with the fields that the row itself states.
     """
-    said = said_by_recipes(record, "plan")
+    stated = recipe_values(record, "plan")
     given = record.text("tp_comm_overlap").lower() or ("y" if _ASYNC.search(record.text("notes")) else "")
     if given:
-        said["overlap_tensor"] = str(given in YES).lower()
+        stated["overlap_tensor"] = str(given in YES).lower()
     if plan.axes.tp == 1 or not plan.axes.sequence_parallel:  # no gathers and scatters to cut into shards
-        said.pop("overlap_tensor", None)
+        stated.pop("overlap_tensor", None)
     if not plan.sharding.shards_parameters:
-        said.pop("stored_shards", None)
+        stated.pop("stored_shards", None)
     if not plan.sharding.shards_gradients:
-        said = {key: value for key, value in said.items() if value != GradientSum.COPIED}
+        stated = {key: value for key, value in stated.items() if value != GradientSum.COPIED}
     if plan.axes.ep == 1:
-        said = {key: value for key, value in said.items() if "expert" not in key}
+        stated = {key: value for key, value in stated.items() if "expert" not in key}
     else:
         if (plan.axes.pp > 1 and plan.schedule.vpp == 1) or plan.sharding.zero > 1:  # nothing to run beside
-            said.pop("overlap_experts", None)
-        if plan.experts.expert_exchange is not ExpertExchange.ONCE_PER_NODE and "expert_exchange" not in said:
+            stated.pop("overlap_experts", None)
+        if (
+            plan.experts.expert_exchange is not ExpertExchange.ONCE_PER_NODE
+            and "expert_exchange" not in stated
+        ):
             record.assume("tokens sent to every expert's rank")
-        if not plan.traffic.overlap_experts and said.get("overlap_experts") != "true":
+        if not plan.traffic.overlap_experts and stated.get("overlap_experts") != "true":
             record.assume("expert exchanges not overlapped")
-    text = keys_text(said)
+    text = keys_text(stated)
     if text:
         record.assume(f"{text}, as the source's recipe has it")
     return parse_plan(text, base=plan)
@@ -627,12 +630,12 @@ def _usual_micro_batch(record: Record, *, pp: int, dp: int) -> int:
 
 
 def with_ends_counted(record: Record, plan: Plan, layers: int) -> Plan:
-    """Return a plan whose stages count embedding and head as a block each, if only so do blocks fill stages.
+    """Return a plan whose stages count embedding and head as a block each, where the blocks alone do not fit.
 
     Notes
     -----
-    BLOOM's 70 blocks on 12 stages and Llama 3.1's 126 on 8 stages of 8 chunks are cut so by the codes that
-    ran them; where the blocks alone fill the stages, or neither does, the plan stays as it is.
+    The plan changes only if the number of blocks does not divide into the stages and with two more it does.
+    So did the codes that ran BLOOM's 70 blocks on 12 stages and Llama 3.1's 126 on 8 stages of 8 chunks.
     """
     slots = plan.axes.pp * plan.schedule.vpp
     if plan.axes.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
@@ -642,7 +645,7 @@ def with_ends_counted(record: Record, plan: Plan, layers: int) -> Plan:
 
 
 def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_bytes: float) -> Plan:
-    """Return a plan that recomputes the least that its memory asks for, where a row does not say what it did.
+    """Return a plan with the least recomputation that fits the memory, where a row does not state it.
 
     Parameters
     ----------
@@ -653,7 +656,7 @@ def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_by
     capacity_bytes : float
         Memory of one accelerator.
     """
-    if "recompute" in said_by_recipes(record, "plan"):
+    if "recompute" in recipe_values(record, "plan"):
         return plan
     if record.text("recompute") or record.cells.get("recompute", "").strip().lower() == "none":
         return plan
@@ -665,8 +668,8 @@ def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_by
         stage = fullest_stage(config, tried)
         if sum(memory_by_kind(config, tried, stage).values()) <= SQUEEZE * capacity_bytes:
             break
-    said = "no recomputation" if kind is Recompute.NONE else f"{kind} recomputation, for less does not fit"
-    record.assume(said)
+    stated = "no recomputation" if kind is Recompute.NONE else f"{kind} recomputation, for less does not fit"
+    record.assume(stated)
     return tried
 
 
@@ -722,7 +725,7 @@ def _recompute(record: Record) -> dict[str, Any]:
     text = record.text("recompute").lower()
     if not text:
         return {"recompute": Recompute.NONE}  # or as much as the memory needs: `with_room`
-    share = said_by_recipes(record, "selective").get("recompute_share")
+    share = recipe_values(record, "selective").get("recompute_share")
     if share and text.startswith(str(Recompute.SELECTIVE)):
         record.assume(f"{share} of the blocks recomputed, for as much of the products by the source's recipe")
         return {"recompute": Recompute.FULL, "recompute_share": float(share)}
@@ -792,12 +795,12 @@ def _interleaving(record: Record, pp: int) -> dict[str, Any]:
 
 
 def attention_of(record: Record) -> Attention:
-    """Return whether a row's attention ran in a fused kernel.
+    """Return the kind of a row's attention: fused kernel, or scores written to memory.
 
     Notes
     -----
-    The row's own words first; else the code it ran (Megatron-DeepSpeed writes the scores), the year of the
-    source, and the accelerator: what came after the A100 has had fused kernels from its start.
+    The row's notes come first; then the code (Megatron-DeepSpeed writes the scores), the year of the source,
+    and the accelerator: those after the A100 have had fused kernels from the beginning.
     """
     notes, source = record.text("notes"), record.text("source")
     if re.search(r"no flash", notes, re.I):

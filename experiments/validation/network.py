@@ -1,4 +1,9 @@
-"""Published networks: tori, cubes of TPU v4, rotor switches, collectives, hashed flows, claims of papers."""
+"""Published numbers of networks: tori, TPU v4, rotor switches, collectives, hashed flows, cost and failures.
+
+A row is one of several kinds, told apart by its columns (`outcomes`): a trace of faults, a task graph, a
+trace or a run of ASTRA-sim, a collective, a torus, or a claim of a paper. A claim is predicted by the first
+rule of `RULES` whose patterns fit its system and metric.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from experiments.validation.network_failures import slices_record, slices_text, 
 from experiments.validation.peers.astra_sim import NS_PER_S
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
 from experiments.validation.peers.astra_sim_traces import (
-    answers,
+    physical_times,
     run_of,
     runs_record,
     runs_text,
@@ -41,7 +46,9 @@ from experiments.validation.rows import (
     Beside,
     FileError,
     Outcome,
+    Predicted,
     Record,
+    Rule,
     SkipError,
     check_provenance,
     judged,
@@ -61,9 +68,9 @@ from simulator.topology.torus import TPU_V4, Torus, regular, twisted
 from simulator.units import BITS_PER_BYTE, to_si
 
 SHIPPED = REFERENCE / "network.csv"
-"""Published networks that ship."""
+"""Table of published networks that ships."""
 MOST_PORTS = 128
-"""Largest demand that is decomposed."""
+"""Most ports of a demand that is decomposed; a choice of speed."""
 
 
 SETTINGS = MappingProxyType(
@@ -79,18 +86,19 @@ SETTINGS = MappingProxyType(
         "packet": ("packet", "B"),
     }
 )
-"""What a row's setting must tell, ``name=value unit``, by what it is called here."""
+"""Numbers that the setting of a rotor network must give as ``sign=value unit``: by name, sign and unit."""
 
 
-def permutations_of_dense_demand(record: Record, found: re.Match[str]) -> tuple[float, str]:
-    """Return how many permutations a random doubly stochastic matrix is.
+def permutations_of_dense_demand(record: Record, found: re.Match[str]) -> Predicted:
+    """Return the number of permutations into which a random doubly stochastic matrix is decomposed.
 
     Parameters
     ----------
     record : Record
         Its ``config`` begins with ``n=N``.
     found : re.Match
-        Group 1 is the per cent of the volume that they carry, or None for all; group 2 the matching.
+        Match of the metric: group 1 is the per cent of the volume that the permutations carry, None for
+        all of it; group 2 is the matching.
 
     Raises
     ------
@@ -108,7 +116,7 @@ def permutations_of_dense_demand(record: Record, found: re.Match[str]) -> tuple[
     demand = sinkhorn(np.random.default_rng(count).random((count, count)))
     parts = birkhoff_von_neumann(demand, Matching(found[2]))
     record.assume("another random matrix of this size: uniform entries, rows and columns scaled to one")
-    return float(permutations_for(parts, float(found[1]) * PER_CENT) if found[1] else len(parts)), ""
+    return Predicted(float(permutations_for(parts, float(found[1]) * PER_CENT) if found[1] else len(parts)))
 
 
 def settings(record: Record) -> dict[str, float]:
@@ -119,8 +127,8 @@ def settings(record: Record) -> dict[str, float]:
     SkipError
         If one is missing.
     ParameterError
-        If one cannot be: not positive, no whole number where things are counted, a dark time that no turn
-        leaves, or a packet that is all header.
+        If one is invalid: not positive, a count that is not whole, a dark time longer than a turn, or a
+        payload larger than its packet.
     """
     text, found = record.text("config"), {}
     for name, (sign, unit) in SETTINGS.items():
@@ -140,6 +148,7 @@ def settings(record: Record) -> dict[str, float]:
 
 
 def _setting(record: Record, sign: str, cell: str, *, whole: bool) -> float:
+    """Return a positive number of a setting, a whole one where things are counted."""
     try:
         value = float(cell)
     except ValueError:
@@ -152,7 +161,7 @@ def _setting(record: Record, sign: str, cell: str, *, whole: bool) -> float:
 
 
 def rotor_of(record: Record) -> RotorFabric:
-    """Return the fabric of a row: racks as endpoints, each with u lanes that turn one after the other.
+    """Return the rotor fabric of a row: racks as endpoints, each with u lanes that turn one after the other.
 
     Notes
     -----
@@ -183,7 +192,8 @@ def rotor_of(record: Record) -> RotorFabric:
     )
 
 
-def _share(record: Record) -> None:
+def _check_share(record: Record) -> None:
+    """Refuse a share of time or rate above 1."""
     if (record.number("value") or 0.0) > 1.0:
         msg = (
             f"{record.where}: column 'value' is {record.text('value')}; a share of time or rate is at most 1"
@@ -191,29 +201,31 @@ def _share(record: Record) -> None:
         raise FileError(msg)
 
 
-def _duty(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return the share of a lane's rate that ends which always send get through, packet by packet."""
-    _share(record)
+def _duty(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the share of a lane's rate that a sender with a full queue uses, in whole packets."""
+    _check_share(record)
     has, fabric = settings(record), rotor_of(record)
     rate = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
     record.assume("lanes that turn one after the other, each end always with a packet; a round counted")
     if not fabric.rotation.turns:
-        return 1.0, "a lane for every matching: nothing turns"
+        return Predicted(1.0, "a lane for every matching: nothing turns")
     carried_bytes = np.mean(round_bytes(fabric.rotation, rate, has["packet"]))
     duty = float(carried_bytes / (rate * fabric.rotation.slot_s))
     off = fabric.rotation.duty - duty
-    return duty, f"whole packets alone, {max(off, 0.0):.2%} of time below the law 1 - r / (u T_ss)"
+    return Predicted(duty, f"whole packets alone, {max(off, 0.0):.2%} of time below the law 1 - r / (u T_ss)")
 
 
-def _utilisation(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return the rate of uniform traffic over that of the lanes: duty times (N - 1) / N."""
-    _share(record)
+def _utilisation(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the rate of uniform traffic over the rate of the lanes: duty times (N - 1) / N."""
+    _check_share(record)
     fabric = rotor_of(record)
     record.assume("fluid: a bound, all packets fit the slots and no lane ever lacks one")
-    return fabric.rotation.port_share / fabric.lanes, "packets that do not fit the end of a slot wait"
+    return Predicted(
+        fabric.rotation.port_share / fabric.lanes, "packets that do not fit the end of a slot wait"
+    )
 
 
-def _all_to_all(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _all_to_all(record: Record, _: re.Match[str]) -> Predicted:
     """Return the time of an all-to-all among hosts of different racks, in the unit of the row."""
     has, fabric = settings(record), rotor_of(record)
     sources, destinations = np.nonzero(~np.eye(fabric.endpoints, dtype=bool))
@@ -224,11 +236,11 @@ def _all_to_all(record: Record, _: re.Match[str]) -> tuple[float, str]:
     time_s = size * float((loads.usage / graph.capacity_bytes_per_s[loads.links]).max()) + loads.latency_s
     record.assume("all flows of two racks share their circuit and end together; headers take their part")
     per_unit_s = to_si("time_s", 1.0, record.text("unit") or "s")
-    return time_s / per_unit_s, _by_slots(has, fabric, size, per_unit_s)
+    return Predicted(time_s / per_unit_s, _slot_by_slot(has, fabric, size, per_unit_s))
 
 
-def _by_slots(has: dict[str, float], fabric: RotorFabric, size_bytes: float, per_unit_s: float) -> str:
-    """Return what the same all-to-all takes slot by slot, in words."""
+def _slot_by_slot(has: dict[str, float], fabric: RotorFabric, size_bytes: float, per_unit_s: float) -> str:
+    """Return in words the time of the same all-to-all if it is followed slot by slot and packet by packet."""
     rate = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
     if not fabric.rotation.turns or not round_bytes(fabric.rotation, rate, has["packet"]).all():
         return "ours is fluid"
@@ -244,7 +256,7 @@ ROTOR_RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ("RotorNet", "mean flow completion, all-to-all$"): _all_to_all,
     }
 )
-"""How system and metric of a row read, and what predicts it."""
+"""Rules by patterns of a row's system and metric."""
 
 
 PARAMETERS: Mapping[tuple[str, str], str] = MappingProxyType(
@@ -270,8 +282,8 @@ PARAMETERS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("RotorNet$", "rotor reconfiguration"): "rotor",
     }
 )
-"""How system and metric of a row read, and the part whose parameter the number is."""
-_PART = re.compile(r"\s+/\s+")
+"""Parts of our tables by patterns of a row's system and metric: the number is a parameter of that part."""
+_SLASH = re.compile(r"\s+/\s+")
 
 
 COLUMNS = (*TIMES, *RATES)
@@ -279,18 +291,18 @@ COLUMNS = (*TIMES, *RATES)
 UNITS = MappingProxyType({"GB/s": "busbw_GBps", "us": "time_us"})
 """Unit of a claim -> column of NCCL's tests."""
 DECIMAL = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9})
-"""Suffixes by which tables round a size."""
+"""Decimal prefixes of sizes in tables."""
 LONG_BYTES = 2**34
-"""Size that a claim without one is judged at: its peak."""
+"""Size at which a claim without one is judged: long enough for its peak bandwidth."""
 CARDS = MappingProxyType({"A3 Mega": "200g"})
-"""Machines that rows of several nodes name -> rate of each of their eight cards (Google Cloud, A3 Mega)."""
+"""Rate of each of the eight cards of a machine that rows of several nodes name (Google Cloud, A3 Mega)."""
 FROM_BYTES = 2**30
-"""Size from which rows of several nodes are judged: below, the latency of their software counts."""
+"""Size from which rows of several nodes are judged: below it the latency of their software counts."""
 KEPT = ("source", "config", "caller", "gpus_per_process")
-"""Columns of a claim that say how it was measured."""
+"""Columns of a claim on how it was measured."""
 _METRIC = r"(?:all-reduce|AR|peak AR)\b.*(?:busbw|time)"
 NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLUMNS))
-"""Columns without which a file is no table of networks; of each group one."""
+"""Groups of columns; a table of networks has at least one column of each group."""
 LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
     {
         "N": lambda torus: torus.nodes,
@@ -301,20 +313,19 @@ LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
         "per_node_injection_fraction_of_6_links": lambda torus: torus.injection,
     }
 )
-"""Columns that a torus predicts."""
+"""Quantities of a torus by column."""
 RUN = ("backend", "collective", "topology", "npus", "algo", "size_bytes", "bw_GBps", "splits", "active")
-"""Columns that name a run of the simulator."""
+"""Columns that name a run of ASTRA-sim."""
 HOST_AVAILABILITY = 0.99
 """Availability of a host where a row names none; dimensionless (arXiv:2304.01433)."""
 END_NAMES = MappingProxyType({"low": "low end", "high": "high end"})
-"""How the ends of a published range are told apart."""
+"""Names of the ends of a published range."""
 _NUMBER = r"-?\d+(?:\.\d+)?"
 MOST_NODES = 2**20
-"""Nodes of a torus above which it is not judged: 128 x 128 x 64, seconds."""
-Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
+"""Most nodes of a torus that is judged: 128 x 128 x 64, which takes seconds; a choice."""
 HASHED_SIZES = MappingProxyType({"two": (512, 32), "three": (4096, 32)})
-"""Levels of switches by a row's word -> cards, and ports of a switch, which the share hardly knows; of three
-levels eight pods, so that most traffic crosses all."""
+"""Cards and ports of a switch by the word for the levels of switches. The share hardly depends on them; three
+levels have eight pods, so that most traffic crosses all levels."""
 FORWARDING = 256
 """Accelerators of the exchange in which nodes forward across rails."""
 HASHES = 3
@@ -323,7 +334,7 @@ HASHES = 3
 
 @cache
 def hashed_share(ports: int, radix: int, queue_pairs: int, seed: int) -> float:
-    """Return the mean rate over the line rate of cards that each send to one card under another leaf.
+    """Return the mean rate of cards over their line rate, each sending to one card under another leaf.
 
     Parameters
     ----------
@@ -332,7 +343,7 @@ def hashed_share(ports: int, radix: int, queue_pairs: int, seed: int) -> float:
     queue_pairs : int
         Queue pairs of each flow, each on the path that a hash gives it.
     seed : int
-        Of the hash, and of who sends to whom.
+        Seed of the hash, and of the destinations.
 
     Notes
     -----
@@ -342,7 +353,7 @@ def hashed_share(ports: int, radix: int, queue_pairs: int, seed: int) -> float:
     tree = Clos(ports=ports, radix=radix, spreading=Spreading.HASHED)
     draw = np.random.default_rng(seed)
     sources = np.arange(ports)
-    shift = 1 + draw.integers(tree.leaves - 1, size=tree.down)  # of each place under a leaf, by leaves
+    shift = 1 + draw.integers(tree.leaves - 1, size=tree.down)  # in leaves, for each place under a leaf
     leaf, place = np.divmod(sources, tree.down)
     destinations = (leaf + shift[place]) % tree.leaves * tree.down + place
     trunks = tree.wiring(first_vertex=0, rate_bytes_per_s=1.0, latency_s=0.0).links
@@ -359,8 +370,8 @@ def hashed_share(ports: int, radix: int, queue_pairs: int, seed: int) -> float:
     return float(rates.sum() / ports)
 
 
-def _hashed(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return the share of the line rate that hashed flows keep."""
+def _hashed(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the rate of hashed flows over the line rate, for the levels and queue pairs of a row."""
     levels = re.search(rf"\b({'|'.join(HASHED_SIZES)}) levels", record.text("config"))
     if levels is None:
         msg = f"config must say how many levels of switches: {' or '.join(HASHED_SIZES)} levels"
@@ -371,17 +382,17 @@ def _hashed(record: Record, _: re.Match[str]) -> tuple[float, str]:
         record.assume(f"{pairs} queue pairs a flow, as Ethernet switches of our table come")
     ports, radix = HASHED_SIZES[levels[1]]
     record.assume(f"{ports} cards, each sends to one under another leaf; mean of {HASHES} hashes")
-    return float(np.mean([hashed_share(ports, radix, pairs, seed) for seed in range(HASHES)])), ""
+    return Predicted(float(np.mean([hashed_share(ports, radix, pairs, seed) for seed in range(HASHES)])))
 
 
 SPREADING_RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {(r"Baidu AIPod$|NVIDIA Spectrum-X$", "hashed flows' share of the line rate$"): _hashed}
 )
-"""How system and metric of a row read, and what predicts it."""
+"""Rules by patterns of a row's system and metric."""
 
 
 def parameter_of(record: Record) -> str | None:
-    """Return the part that is given a row's number, or None if there is none."""
+    """Return the part of our tables whose parameter a row's number is; None if there is none."""
     system, metric = record.text("system"), record.text("metric")
     for (system_pattern, metric_pattern), part in PARAMETERS.items():
         if re.match(system_pattern, system) and re.match(metric_pattern, metric):
@@ -394,8 +405,8 @@ def claims_of(record: Record) -> Iterator[Record]:
 
     ``23x less / 4x less`` of ``network power / cost`` is 23 of ``network power`` and 4 of ``cost``.
     """
-    values = _PART.split(record.text("value"))
-    metrics = _PART.split(record.text("metric"))
+    values = _SLASH.split(record.text("value"))
+    metrics = _SLASH.split(record.text("metric"))
     if len(values) != len(metrics) or len(values) == 1:
         yield record
         return
@@ -411,24 +422,24 @@ def is_collective(record: Record) -> bool:
 
 
 def collective_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row about a collective."""
+    """Return the outcome of a row about a collective."""
     if record.text("gpu"):
         return collectives.outcome(record)
     name = " ".join(record.text(one) for one in ("system", "metric", "config") if record.text(one))
     with judged(record, name) as row:
         check_provenance(record)
-        return collectives.outcome(_plain(record, name))
+        return collectives.outcome(_as_nccl_test(record, name))
     return row
 
 
-def _plain(record: Record, name: str) -> Record:
-    """Return a claim as columns of NCCL's tests.
+def _as_nccl_test(record: Record, name: str) -> Record:
+    """Return a claim about a collective as a row of NCCL's tests.
 
     Raises
     ------
     SkipError
-        If it names no GPU, had the switches' sums switched off, has no known unit, or is of nodes of which
-        too little is known.
+        If it names no GPU, had in-network sums disabled, has an unknown unit, or is of several nodes of
+        which too little is known.
     """
     system = f"{record.text('system')} {record.text('metric')}"
     if "disabled" in system:
@@ -445,7 +456,7 @@ def _plain(record: Record, name: str) -> Record:
 
 
 def _between_nodes(record: Record, name: str, ranks: int, gpu: str) -> Record:
-    """Return a claim about several nodes as columns of NCCL's tests."""
+    """Return a claim about several nodes as a row of NCCL's tests."""
     known = [cards for machine, cards in CARDS.items() if machine in record.text("system")]
     if not known:
         msg = f"'{record.text('system')[:60]}' has several nodes and names no machine of {', '.join(CARDS)}"
@@ -461,7 +472,7 @@ def _between_nodes(record: Record, name: str, ranks: int, gpu: str) -> Record:
 
 
 def _claimed(record: Record, name: str, ranks: int, gpu: str, size_bytes: int, *, cards: str = "") -> Record:
-    """Return a claim as columns of NCCL's tests."""
+    """Return a row of NCCL's tests with a claim's value."""
     column = UNITS.get(record.text("unit"))
     if column is None:
         msg = f"unit '{record.text('unit')}' is neither GB/s of bus bandwidth nor us"
@@ -490,36 +501,45 @@ def _size_bytes(config: str) -> int:
 
 
 def outcomes(record: Record) -> Iterator[Outcome]:
-    """Return what becomes of a row's numbers; one that cannot be a number raises `ParameterError`."""
+    """Yield the outcomes of a row of any kind.
+
+    Raises
+    ------
+    ParameterError
+        If a cell is invalid.
+    """
     if record.text(FAULTS):
         yield from trace_outcomes(record)
-        return
-    if record.text(COLUMN):
+    elif record.text(COLUMN):
         yield task_graph_outcome(record)
-        return
-    if record.text(TRACE):
+    elif record.text(TRACE):
         yield trace_outcome(record)
-        return
-    if is_collective(record):
+    elif is_collective(record):
         yield collective_outcome(record)
-        return
-    if record.text("cycles_ns"):
-        yield _repeated(record)
-    elif topology := record.text("topology"):
-        columns = [column for column in LOADS if record.text(column)]
-        if not columns:
-            with judged(record, f"{topology} {record.where}", unit="1") as row:
-                msg = f"gives no value to judge: one of {', '.join((*LOADS, 'cycles_ns'))}"
-                raise SkipError(msg)
-            yield row
-        for column in columns:
-            yield _outcome(record, f"{topology} {column}", _column_of(column), _load_of(column))
+    elif record.text("cycles_ns"):
+        yield _run_outcome(record)
+    elif record.text("topology"):
+        yield from _torus_outcomes(record)
     else:
         for claim in claims_of(record):
-            yield from _claims(claim)
+            yield from _claim_outcomes(claim)
 
 
-def _claims(record: Record) -> Iterator[Outcome]:
+def _torus_outcomes(record: Record) -> Iterator[Outcome]:
+    """Yield the outcome of each column of a torus."""
+    topology = record.text("topology")
+    columns = [column for column in LOADS if record.text(column)]
+    if not columns:
+        with judged(record, f"{topology} {record.where}", unit="1") as row:
+            msg = f"gives no value to judge: one of {', '.join((*LOADS, 'cycles_ns'))}"
+            raise SkipError(msg)
+        yield row
+    for column in columns:
+        yield _outcome(record, f"{topology} {column}", _column_of(column), _load_of(column))
+
+
+def _claim_outcomes(record: Record) -> Iterator[Outcome]:
+    """Yield the outcome of a claim, or those of both ends of a published range."""
     name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
     for end in _ends(record):
         which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
@@ -527,7 +547,7 @@ def _claims(record: Record) -> Iterator[Outcome]:
 
 
 def _ends(record: Record) -> list[Record]:
-    """Return the row, or one for each end of a range, with a bound's or a reduction's number alone."""
+    """Return a row for each number of a cell: two of ``a to b``, one of ``NxN``, ``< a`` or ``a x less``."""
     cell = record.text("value")
     found = re.fullmatch(rf"({_NUMBER})(?:-| to )({_NUMBER})", cell)
     if found:
@@ -547,7 +567,7 @@ def _outcome(
     record: Record,
     name: str,
     measure: Callable[[Record], float],
-    predict: Callable[[Record], tuple[float, str]],
+    predict: Callable[[Record], Predicted],
 ) -> Outcome:
     own = Record(record.where, record.cells)
     with judged(own, name, unit="1") as row:
@@ -576,7 +596,7 @@ def _measured_claim(record: Record) -> float:
 
 
 def torus_of(text: str) -> Torus:
-    """Return the torus that a text such as ``4x4x8 twisted, N=128`` or ``Twisted 4x4x8`` begins with.
+    """Return the torus at the beginning of a text such as ``4x4x8 twisted, N=128`` or ``Twisted 4x4x8``.
 
     Raises
     ------
@@ -594,30 +614,31 @@ def torus_of(text: str) -> Torus:
     if math.prod(sizes) > MOST_NODES:
         msg = f"a torus of more than {MOST_NODES} nodes is not judged; '{found[1][:40]}' has more"
         raise SkipError(msg)
-    turned = re.search(r"(?<!not )(?<!non-)\btwisted\b", plain)
-    return (twisted if turned else regular)(sizes)
+    is_twisted = re.search(r"(?<!not )(?<!non-)\btwisted\b", plain)
+    return (twisted if is_twisted else regular)(sizes)
 
 
-def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:
-    def load(record: Record) -> tuple[float, str]:
+def _load_of(column: str) -> Callable[[Record], Predicted]:
+    def load(record: Record) -> Predicted:
         torus = torus_of(record.text("topology"))
         record.assume("each pair's traffic shared equally among its shortest step vectors")
-        return float(LOADS[column](torus)), ""
+        return Predicted(float(LOADS[column](torus)))
 
     return load
 
 
-def _repeated(record: Record) -> Outcome:
+def _run_outcome(record: Record) -> Outcome:
+    """Return the outcome of a run of ASTRA-sim, repeated by its own rules."""
     with judged(record, " ".join(map(record.text, RUN))) as row:
         check_provenance(record)
         row.measured = _positive(record, "cycles_ns") / NS_PER_S
         run = run_of(record)
-        row.beside, row.hint = answers(run), f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
+        row.beside, row.hint = physical_times(run), f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
         row.predicted = run.simulated_s()
     return row
 
 
-def _claim(record: Record) -> tuple[float, str]:
+def _claim(record: Record) -> Predicted:
     rule, found = _rule_of(record)
     return rule(record, found)
 
@@ -636,26 +657,27 @@ def _rule_of(record: Record) -> tuple[Rule, re.Match[str]]:
     raise SkipError(msg)
 
 
-def _machine(name: str) -> Callable[[Record, re.Match[str]], tuple[float, str]]:
-    return lambda _record, _found: (float(getattr(TPU_V4, name)), "")
+def _machine(name: str) -> Rule:
+    return lambda _record, _found: Predicted(float(getattr(TPU_V4, name)))
 
 
-def _ports(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _switch_ports(record: Record, _: re.Match[str]) -> Predicted:
     """Return the ports of a switch: both ends of every cube's link, and the spares of the part."""
     switch = load_switch("palomar-mems")
     record.assume(f"{switch.ports - switch.usable_ports} spare ports, as palomar-mems has")
-    return float(TPU_V4.ports_per_switch + switch.ports - switch.usable_ports), ""
+    return Predicted(float(TPU_V4.ports_per_switch + switch.ports - switch.usable_ports))
 
 
-def _twist(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _twist_gain(record: Record, _: re.Match[str]) -> Predicted:
     """Return the ideal gain of a twist: the ratio of the busiest links' loads."""
     shape = [int(size) for size in re.findall(r"\d+", record.text("config").split(" ")[0].split(",")[0])]
     TPU_V4.cubes_of(shape)
     record.assume("ideal: links alone limit, and no software or message adds time")
-    return regular(shape).max_link_load / twisted(shape).max_link_load, ""
+    return Predicted(regular(shape).max_link_load / twisted(shape).max_link_load)
 
 
-def _goodput(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def _goodput(record: Record, found: re.Match[str]) -> Predicted:
+    """Return the goodput of TPU v4's slices of some chips, with or without optical circuits."""
     cubes, left = divmod(int(found[1]), TPU_V4.nodes_per_cube)
     if left:
         msg = f"a slice of {found[1]} chips is no whole number of cubes of {TPU_V4.nodes_per_cube}"
@@ -666,18 +688,19 @@ def _goodput(record: Record, found: re.Match[str]) -> tuple[float, str]:
     if not 1 <= cubes <= TPU_V4.cubes or not 0.0 <= up <= 1.0:
         msg = f"a slice of {found[1]} of {TPU_V4.nodes} chips with hosts up {up:g} of the time cannot be"
         raise SkipError(msg)
-    how = TPU_V4.goodput if found[2] == "with" else TPU_V4.static_goodput
-    return how(cubes, up), ""
+    goodput = TPU_V4.goodput if found[2] == "with" else TPU_V4.static_goodput
+    return Predicted(goodput(cubes, up))
 
 
-def _routed(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _link_load(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the load of the busiest link in an all-to-all, in units of a pair's traffic."""
     torus = torus_of(record.text("config"))
     record.assume("fractions of a unit may take different paths; that routing table moves whole units")
-    return torus.max_link_load, ""
+    return Predicted(torus.max_link_load)
 
 
-def _forwarded(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return how much longer an even exchange takes where nodes forward across rails, latency aside.
+def _forwarded(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the relative increase of an all-to-all's time where nodes forward across rails, without latency.
 
     Notes
     -----
@@ -693,19 +716,21 @@ def _forwarded(record: Record, _: re.Match[str]) -> tuple[float, str]:
         loads = fabric.loads(None, flows)
         times.append(float((loads.usage / fabric.graph(None).capacity_bytes_per_s[loads.links]).max()))
     after = only.nic.bandwidth_bytes_per_s / only.scale_up.bandwidth_bytes_per_s
-    return times[0] / times[1] - 1.0, f"{after:.1%} longer if bytes crossed the domain before the card"
+    return Predicted(
+        times[0] / times[1] - 1.0, f"{after:.1%} longer if bytes crossed the domain before the card"
+    )
 
 
 RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
         ("TPU v4$", "chips per supercomputer$"): _machine("nodes"),
         ("TPU v4$", "OCS count$"): _machine("switches"),
-        ("TPU v4$", "OCS ports"): _ports,
+        ("TPU v4$", "OCS ports"): _switch_ports,
         ("TPU v4$", "optical links per cube$"): _machine("links_per_cube"),
         ("TPU v4$", "fibre strands$"): _machine("fibres"),
-        ("TPU v4$", "all-to-all throughput twisted/regular"): _twist,
+        ("TPU v4$", "all-to-all throughput twisted/regular"): _twist_gain,
         ("TPU v4$", r"goodput at (\d+)-chip slices (with|without) OCS$"): _goodput,
-        ("TPU twisted-torus", "max directed-edge load"): _routed,
+        ("TPU twisted-torus", "max directed-edge load"): _link_load,
         (
             "BvN$",
             r"permutations(?: for (\d+) % of the volume)?, (\w+) matching$",
@@ -717,7 +742,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         **SPREADING_RULES,
     }
 )
-"""How system and metric of a row read, and what predicts it."""
+"""Rules by patterns of a row's system and metric."""
 
 
 RECALLED_CLAIMS = (
@@ -730,12 +755,12 @@ RECALLED_CLAIMS = (
         "source": "Wang et al., TopoOpt, NSDI 2023",
     },
 )
-"""Claims that nobody has looked up, shown beside the others and counted nowhere."""
+"""Claims that nobody has looked up: they are shown beside the others and counted nowhere."""
 
 
 @cache
 def claims_record() -> list[dict[str, Any]]:
-    """Return cost, power and failures against what is published, with assumptions and reasons."""
+    """Return the claims about cost, power and failures, with assumptions and reasons for differences."""
     modelled = {**COST_RULES, **FAILURE_RULES}
     records = read_records(SHIPPED, needs=NEEDS)
     own = [record for record in records if _matches(record, modelled)]
@@ -749,7 +774,7 @@ def _matches(record: Record, modelled: Iterable[tuple[str, str]]) -> bool:
 
 
 def claims_text(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return claims as a table, and below it what is assumed and why ours differs."""
+    """Return claims as a table, with assumptions and reasons for differences below it."""
     rows = [
         ReportRow(
             one["id"],

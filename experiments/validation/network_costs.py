@@ -1,4 +1,4 @@
-"""Published cost and power of networks, recomputed from bills of materials, and why ours differ."""
+"""Published cost and power of networks, recomputed from bills of materials, and causes of differences."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.fat_tree import FatTree, RailOnly, SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
-from experiments.validation.rows import PER_CENT, REFERENCE, Record, SkipError
+from experiments.validation.rows import PER_CENT, REFERENCE, Predicted, Record, Rule, SkipError
 from heliograph.report import ReportRow, table_text
 from heliograph.systems.fabrics import build_fabric
 from optical.fabrics.rails import OcsRails
@@ -34,7 +35,6 @@ class Spent(StrEnum):
     CAPEX = "capex"
 
 
-Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 Parts = Mapping[str, BillItem]
 SWITCHING = ("transceiver", "packet switch", "optical lane", "optical switch")
 """Items between the cards: what the papers call the network."""
@@ -74,7 +74,7 @@ PRICES = MappingProxyType(
 
 
 def paper_parts(name: str) -> Constants:
-    """Return what a paper counts for an accelerator of its domain: ``nvl-72`` or ``infinite-hbd``.
+    """Return the parts that a paper counts per accelerator: of ``nvl-72`` or of ``infinite-hbd``.
 
     ``rate_bytes_per_s`` is the rate of an accelerator by which the paper divides.
     """
@@ -82,47 +82,65 @@ def paper_parts(name: str) -> Constants:
 
 
 def paper_usd(name: str) -> float:
-    """Return the price of those parts, by the paper, for an accelerator."""
+    """Return the price of `paper_parts` per accelerator, with the paper's prices."""
     parts = paper_parts(name).values
     return sum(count * parts[PRICES[what]] for what, count in parts.items() if what in PRICES)
 
 
-def hbd_ratios() -> dict[str, float]:
-    """Return the price of a ring of switching transceivers over a switched domain of 72, each an accelerator.
+@dataclass(frozen=True, kw_only=True)
+class RingPrices:
+    """Prices of a ring of switching transceivers (InfiniteHBD) and of a switched domain of 72 (NVL-72)."""
 
-    First by the paper's parts and prices, for each byte a second. Then by the bills of the fabrics that ship,
-    for as many accelerators: as they are, and by the rate at which an accelerator sends; and what either
-    bill costs for an accelerator, in USD.
-    """
+    paper: float
+    """Ring over domain per byte a second, with the paper's parts and prices."""
+    as_built: float
+    """Ring over domain, by the bills of the fabrics that ship."""
+    same_rate: float
+    """The same per byte a second that an accelerator sends."""
+    ring_usd: float
+    """Price of the ring that ships, per accelerator."""
+    domain_usd: float
+    """Price of the domain that ships, per accelerator."""
+    paper_ring_usd: float
+    """Price of the paper's ring, per accelerator."""
+    paper_domain_usd: float
+    """Price of the paper's domain, per accelerator."""
+
+
+def ring_prices() -> RingPrices:
+    """Return the prices of both networks by the paper, and by our bills for as many accelerators."""
     domain = load_scale_up("nvlink5-72")
     switched, ring = SwitchedDomain(endpoints=domain.size), TransceiverRing(endpoints=domain.size)
     # A ring sends both ways around, over the lanes of either end of a node.
     ring_rate = 2 * ring.lanes * ring.optics.bandwidth_bytes_per_s
     as_built = ring.cost_usd / switched.cost_usd
-    theirs, rival = (
-        paper_usd(name) / paper_parts(name).rate_bytes_per_s for name in ("infinite-hbd", "nvl-72")
+    paper_ring_usd, paper_domain_usd = paper_usd("infinite-hbd"), paper_usd("nvl-72")
+    ring_usd_per_rate = paper_ring_usd / paper_parts("infinite-hbd").rate_bytes_per_s
+    domain_usd_per_rate = paper_domain_usd / paper_parts("nvl-72").rate_bytes_per_s
+    return RingPrices(
+        paper=ring_usd_per_rate / domain_usd_per_rate,
+        as_built=as_built,
+        same_rate=as_built * domain.bandwidth_bytes_per_s / ring_rate,
+        ring_usd=ring.cost_usd / domain.size,
+        domain_usd=switched.cost_usd / domain.size,
+        paper_ring_usd=paper_ring_usd,
+        paper_domain_usd=paper_domain_usd,
     )
-    return {
-        "paper": theirs / rival,
-        "as built": as_built,
-        "same rate": as_built * domain.bandwidth_bytes_per_s / ring_rate,
-        "ring": ring.cost_usd / domain.size,
-        "domain": switched.cost_usd / domain.size,
-    }
 
 
-def _infinite_hbd(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _infinite_hbd(record: Record, _: re.Match[str]) -> Predicted:
     """Return the price of a ring of switching transceivers over that of a switched domain of 72."""
-    ratios, ring_usd, rival_usd = hbd_ratios(), paper_usd("infinite-hbd"), paper_usd("nvl-72")
+    prices = ring_prices()
     record.assume(
         "the paper's parts and prices for each GB/s (recalled): 18 switches and 5184 cables, 4 transceivers"
     )
     hint = (
-        f"{ratios['as built']:.0%} by the bills of hbd_ring and nvlink, {ratios['same rate']:.0%} at the "
-        f"same rate: our ring costs {ratios['ring']:.0f} USD an accelerator (theirs {ring_usd:.0f}), our "
-        f"domain {ratios['domain']:.0f} (theirs {rival_usd:.0f})"
+        f"{prices.as_built:.0%} by the bills of hbd_ring and nvlink, {prices.same_rate:.0%} at the "
+        f"same rate: our ring costs {prices.ring_usd:.0f} USD an accelerator "
+        f"(theirs {prices.paper_ring_usd:.0f}), our domain {prices.domain_usd:.0f} "
+        f"(theirs {prices.paper_domain_usd:.0f})"
     )
-    return ratios["paper"], hint
+    return Predicted(prices.paper, hint)
 
 
 def paper_prices(name: str) -> Constants:
@@ -135,57 +153,84 @@ def paper_prices(name: str) -> Constants:
 
 
 def network_w(bill: Parts, items: Sequence[str] = SWITCHING) -> float:
-    """Return the power of the network alone, without cards and what is inside nodes."""
+    """Return the power of some items of a bill; by default of all between the network cards."""
     return math.fsum(item.count * item.w_each for name, item in bill.items() if name in items)
 
 
 def network_usd(bill: Parts, items: Sequence[str] = SWITCHING) -> float:
-    """Return its price."""
+    """Return the price of some items of a bill; by default of all between the network cards."""
     return math.fsum(item.count * item.usd_each for name, item in bill.items() if name in items)
 
 
 def priced(bill: Parts, prices: Constants, radix: int) -> float:
-    """Return the price of modules and packet switches as a paper prices them."""
+    """Return the price of transceivers and packet switches with a paper's prices, a port at a time."""
     switch_usd = bill["packet switch"].count * radix * prices.port_usd
     return bill["transceiver"].count * prices.transceiver_usd + switch_usd
 
 
-def rail_only_savings() -> dict[str, list[float]]:
-    """Return what rail-only saves by cluster: of power, of our prices, and of the paper's prices."""
+@dataclass(frozen=True, kw_only=True)
+class RailOnlySaving:
+    """Shares that a rail-only network saves against a full fat-tree, for one cluster."""
+
+    power: float
+    """Of the power."""
+    cost: float
+    """Of the cost with our prices."""
+    paper_cost: float
+    """Of the cost with the paper's prices."""
+
+
+def rail_only_savings() -> list[RailOnlySaving]:
+    """Return the savings of the paper's clusters, by radix of the switches and number of GPUs."""
     domain = replace(load_scale_up("nvlink4"), size=RAIL_ONLY_DOMAIN)
     prices = paper_prices("rail-only")
-    found: dict[str, list[float]] = {"power": [], "cost": [], "paper": []}
+    savings = []
     for radix in RAIL_ONLY_RADIX:
         switch = replace(load_packet_switch("switch-400g"), radix=radix)
         for gpus in RAIL_ONLY_GPUS:
             whole = FatTree(endpoints=gpus, scale_up=domain, switch=switch).bill()
             rails = RailOnly(endpoints=gpus, scale_up=domain, switch=switch).bill()
-            found["power"].append(1.0 - network_w(rails) / network_w(whole))
-            found["cost"].append(1.0 - network_usd(rails) / network_usd(whole))
-            found["paper"].append(1.0 - priced(rails, prices, radix) / priced(whole, prices, radix))
-    return found
+            savings.append(
+                RailOnlySaving(
+                    power=1.0 - network_w(rails) / network_w(whole),
+                    cost=1.0 - network_usd(rails) / network_usd(whole),
+                    paper_cost=1.0 - priced(rails, prices, radix) / priced(whole, prices, radix),
+                )
+            )
+    return savings
 
 
-def _rail_only(record: Record, found: re.Match[str]) -> tuple[float, str]:
-    """Return the least or the most that rail-only saves over the clusters of the paper."""
-    saved = rail_only_savings()
+def _rail_only(record: Record, found: re.Match[str]) -> Predicted:
+    """Return the least or the greatest saving of rail-only over the clusters of the paper."""
+    savings = rail_only_savings()
     choose = max if record.text("end") == "high" else min
     record.assume(f"{RAIL_ONLY_GPUS} GPUs, radix {RAIL_ONLY_RADIX}, domains of {RAIL_ONLY_DOMAIN}")
     if Spent(found[1]) is Spent.POWER:
-        return choose(saved["power"]), "a module of 8 W beside a port of 12 W; both ends fit a ratio of 0.5"
-    ours = choose(saved["cost"])
+        return Predicted(
+            choose(one.power for one in savings),
+            "a module of 8 W beside a port of 12 W; both ends fit a ratio of 0.5",
+        )
+    ours = choose(one.cost for one in savings)
     record.assume("prices of the paper: 199 USD a module, 694 USD a port")
-    return choose(saved["paper"]), f"{ours:.1%} with our own prices"
+    return Predicted(choose(one.paper_cost for one in savings), f"{ours:.1%} with our own prices")
 
 
-def opus_ratios() -> dict[str, float]:
-    """Return packet rails over optical rails: with the modules at the cards, and without on both sides."""
-    found = {}
-    for place, cards in (("", True), (" without cards' modules", False)):
+class OpusRatio(NamedTuple):
+    """Power or cost of packet rails over that of photonic rails; dimensionless."""
+
+    with_cards: float
+    """With the modules at the network cards, in both networks."""
+    without_cards: float
+    """Without them, in both networks."""
+
+
+def opus_ratio(total: Callable[[Parts], float]) -> OpusRatio:
+    """Return the ratio of a total, `network_w` or `network_usd`, of both networks' bills."""
+    ratios = []
+    for cards in (True, False):
         packet, optical = opus_bills(cards=cards)
-        found[f"power{place}"] = network_w(packet) / network_w(optical)
-        found[f"cost{place}"] = network_usd(packet) / network_usd(optical)
-    return found
+        ratios.append(total(packet) / total(optical))
+    return OpusRatio(*ratios)
 
 
 def opus_bills(*, cards: bool = True) -> tuple[Parts, Parts]:
@@ -213,20 +258,22 @@ def _rails(gpus: int, scale_up: ScaleUp, switch: OpticalSwitch, optics: LaneOpti
     return OcsRails(endpoints=gpus, scale_up=scale_up, switch=switch, optics=wide, lanes=1)
 
 
-def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def _opus_ratio(record: Record, found: re.Match[str]) -> Predicted:
     """Return packet rails over photonic rails, the modules at the cards counted in both."""
-    ratios = opus_ratios()
-    what = Spent(found[1])
+    spent = Spent(found[1])
+    ratio = opus_ratio(network_w if spent is Spent.POWER else network_usd)
     record.assume(f"{OPUS_GPUS} GPUs, Polatis 384, a duplex port a card; the paper's parts unknown")
-    bare = ratios[f"{what} without cards' modules"]
-    if what is Spent.POWER:
+    if spent is Spent.POWER:
         left_w = network_w(opus_bills()[0]) / OPUS_GPUS / (record.number("value") or 1.0)
-        return ratios[what], (
-            f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws: it "
-            "cannot count the modules at the cards, which both networks need; without them ours is "
-            f"{bare:.0f}"
+        return Predicted(
+            ratio.with_cards,
+            (
+                f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws: "
+                "it cannot count the modules at the cards, which both networks need; without them ours is "
+                f"{ratio.without_cards:.0f}"
+            ),
         )
-    return ratios[what], f"{bare:.1f} without the modules at the cards"
+    return Predicted(ratio.with_cards, f"{ratio.without_cards:.1f} without the modules at the cards")
 
 
 def topoopt_ratio(servers: int, *, cards: float = 1.0, ahead: bool = True) -> float:
@@ -259,18 +306,18 @@ def topoopt_ratio(servers: int, *, cards: float = 1.0, ahead: bool = True) -> fl
 
 
 def topoopt_mean(*, cards: float = 1.0, ahead: bool = True) -> float:
-    """Return the mean of that over the clusters of `TOPOOPT_SERVERS`."""
+    """Return the mean of `topoopt_ratio` over the clusters of `TOPOOPT_SERVERS`."""
     ratios = [topoopt_ratio(servers, cards=cards, ahead=ahead) for servers in TOPOOPT_SERVERS]
     return math.fsum(ratios) / len(ratios)
 
 
-def _topoopt(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _topoopt(record: Record, _: re.Match[str]) -> Predicted:
     record.assume(f"mean over {TOPOOPT_SERVERS} servers of degree {TOPOOPT_DEGREE}; its prices, recalled")
     hint = (
         f"a card of 678 USD for each interface weighs on both sides: {topoopt_mean(cards=0.5):.1f} "
         f"with one for two interfaces, {topoopt_mean(cards=0.0):.1f} without"
     )
-    return topoopt_mean(), hint
+    return Predicted(topoopt_mean(), hint)
 
 
 def jupiter_savings() -> tuple[float, float]:
@@ -291,14 +338,14 @@ def jupiter_savings() -> tuple[float, float]:
     return saved_w / clos_w, saved_usd / clos_usd
 
 
-def _jupiter(record: Record, found: re.Match[str]) -> tuple[float, str]:
-    """Return what direct connection through circuits saves against a Clos network."""
+def _jupiter(record: Record, found: re.Match[str]) -> Predicted:
+    """Return the share that direct connection through circuits saves against a Clos network."""
     power, price = jupiter_savings()
     record.assume("blocks of two stages without oversubscription, racks' switches and servers' cables apart")
     record.assume("400G parts of today; circulators: one port of Palomar for both directions of an uplink")
     if Spent(found[1]) is Spent.POWER:
-        return power, "the paper's switches of several generations are not ours"
-    return price, "520 USD a circuit port (recalled) and our prices of modules"
+        return Predicted(power, "the paper's switches of several generations are not ours")
+    return Predicted(price, "520 USD a circuit port (recalled) and our prices of modules")
 
 
 def tpu_optics() -> tuple[float, float]:
@@ -311,7 +358,7 @@ def tpu_optics() -> tuple[float, float]:
     return power_w, price_usd
 
 
-def _tpu_share(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def _tpu_share(record: Record, found: re.Match[str]) -> Predicted:
     """Return the share of optics in the power or the price of chips and optics."""
     chip = load_gpu("tpu-v4")
     power_w, price_usd = tpu_optics()
@@ -321,15 +368,21 @@ def _tpu_share(record: Record, found: re.Match[str]) -> tuple[float, str]:
         share = power_w / (power_w + TPU_V4.nodes * chip.chip.tdp_w)
         module_w = (power_w - TPU_V4.switches * load_switch("palomar-mems").static_w) / TPU_V4.fibres
         rest_w = (1.0 / _bound(record) - 1.0) * power_w / TPU_V4.nodes
-        return share, (
-            f"{module_w:.1f} W a 400G module of ours beside {chip.chip.tdp_w:g} W a chip; the bound holds "
-            f"from {rest_w:.0f} W a chip with its share of hosts and cooling"
+        return Predicted(
+            share,
+            (
+                f"{module_w:.1f} W a 400G module of ours beside {chip.chip.tdp_w:g} W a chip; the bound "
+                f"holds from {rest_w:.0f} W a chip with its share of hosts and cooling"
+            ),
         )
     share = price_usd / (price_usd + TPU_V4.nodes * chip.price_usd)
     rest_usd = (1.0 / _bound(record) - 1.0) * price_usd / TPU_V4.nodes
-    return share, (
-        f"modules at 880 USD as resold (ours), and a chip at {chip.price_usd:,.0f} USD without its host; the "
-        f"bound holds from {rest_usd:,.0f} USD a chip with all around it"
+    return Predicted(
+        share,
+        (
+            f"modules at 880 USD as resold (ours), and a chip at {chip.price_usd:,.0f} USD without its host; "
+            f"the bound holds from {rest_usd:,.0f} USD a chip with all around it"
+        ),
     )
 
 
@@ -337,7 +390,7 @@ def _bound(record: Record) -> float:
     return (record.number("value") or 1.0) * PER_CENT
 
 
-def _infiniband(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _infiniband(record: Record, _: re.Match[str]) -> Predicted:
     """Return the switches of a fat-tree that gives every chip of TPU v4 a port."""
     tree = FatTree(
         endpoints=TPU_V4.nodes,
@@ -346,7 +399,7 @@ def _infiniband(record: Record, _: re.Match[str]) -> tuple[float, str]:
         transceiver=load_transceiver("dr4-200g"),
     )
     record.assume("switches of 40 ports of 200G; spines of whole pods, cores without spares")
-    return float(tree.switches), "the vendor's scalable units leave ports free"
+    return Predicted(float(tree.switches), "the vendor's scalable units leave ports free")
 
 
 def sirius_saving(levels: int, *, racks: bool, uplinks: float = SIRIUS_UPLINKS) -> float:
@@ -376,15 +429,15 @@ def _tree_w(endpoints: int) -> float:
     return network_w(tree.bill()) / endpoints
 
 
-def _sirius(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return what passive gratings with tunable lasers save against packet switches of three levels."""
+def _sirius(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the share of power that Sirius, gratings with tunable lasers, saves against packet switches."""
     record.assume(f"{SIRIUS_PORTS} servers at 400G; {SIRIUS_UPLINKS} uplinks each for detours (recalled)")
     record.assume("a tunable laser draws half a watt more than a fixed one (assumed)")
     hint = f"{sirius_saving(3, racks=True):.0%} if racks' switches, which stay in Sirius, are counted"
-    return sirius_saving(3, racks=False), hint
+    return Predicted(sirius_saving(3, racks=False), hint)
 
 
-def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _mixnet(record: Record, _: re.Match[str]) -> Predicted:
     """Return the price of a fat-tree over MixNet's: some cards on packet switches, the others on circuits."""
     fast = "400" in record.text("config")
     module = load_transceiver("dr4-400g" if fast else "sr4-100g")
@@ -402,7 +455,7 @@ def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:
     card_usd = MIXNET_GPUS * (load_nic("connectx-7").price_usd if fast else paper_prices("topoopt").nic_usd)
     record.assume(f"{MIXNET_GPUS} GPUs, {MIXNET_ELECTRICAL} of 8 cards on packet switches (recalled)")
     record.assume("iterations as fast as on the fat-tree: cost efficiency is the ratio of prices with cards")
-    return (
+    return Predicted(
         (whole + card_usd) / (network_usd(electrical) + optical_usd + card_usd),
         f"our prices of 400G parts; {mixnet_bills():.2f} by the bills of fat_tree and regional_ocs at 400G",
     )
@@ -428,30 +481,30 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ("InfiniteHBD$", "cost vs NVL-72$"): _infinite_hbd,
     }
 )
-"""How system and metric of a row read, and what predicts it."""
+"""Rules by patterns of a row's system and metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A published ratio by our bill with one assumption changed."""
+    """Our value of a published ratio with one assumption changed."""
 
     claim: str
     """System and metric."""
     published: str
-    """What is published."""
+    """Published value, as text."""
     change: str
-    """What is changed, alone."""
+    """Changed assumption; all others are as they stand."""
     value: float
-    """Our value then; dimensionless."""
+    """Our value with this change; dimensionless."""
 
     @property
     def text(self) -> str:
-        """The value as shown, in per cent if it is published so."""
+        """The value as text, in per cent if it is published so."""
         return f"{self.value:.1%}" if "%" in self.published else f"{self.value:.2f}"
 
 
 def _opus_changes(total: Callable[[Parts], float]) -> Mapping[str, float]:
-    """Return a total of packet rails over that of photonic rails, by what changes."""
+    """Return packet rails over photonic rails, in a total of their bills, by changed assumption."""
     packet, optical = opus_bills()
     bare_packet, bare_optical = opus_bills(cards=False)
     found = {"as it stands: 400G modules with signal processors at all cards": total(packet) / total(optical)}
@@ -476,7 +529,7 @@ def _opus_changes(total: Callable[[Parts], float]) -> Mapping[str, float]:
 
 
 def _sirius_changes() -> Mapping[str, float]:
-    """Return what Sirius saves, by what changes."""
+    """Return the share of power that Sirius saves, by changed assumption."""
     return {
         "as it stands: three levels, racks' switches on neither side": sirius_saving(3, racks=False),
         "two uplinks for each, all traffic by detours": sirius_saving(3, racks=False, uplinks=DOUBLE_DETOUR),
@@ -487,7 +540,7 @@ def _sirius_changes() -> Mapping[str, float]:
 
 
 def _tpu_changes(what: Spent) -> Mapping[str, float]:
-    """Return the share of TPU v4's optics in its power or its price, by what changes."""
+    """Return the share of TPU v4's optics in its power or its price, by changed assumption."""
     power_w, price_usd = tpu_optics()
     chip, switch = load_gpu("tpu-v4"), load_switch("palomar-mems")
     if what is Spent.POWER:
@@ -514,20 +567,20 @@ def _tpu_changes(what: Spent) -> Mapping[str, float]:
 
 
 def _infinite_hbd_changes() -> Mapping[str, float]:
-    """Return the price of a ring of switching transceivers over a switched domain's, by what changes."""
-    ratios, ring_usd, rival_usd = hbd_ratios(), paper_usd("infinite-hbd"), paper_usd("nvl-72")
+    """Return the price of InfiniteHBD's ring over that of a switched domain, by changed assumption."""
+    prices = ring_prices()
     return {
-        "the paper's parts and prices for each GB/s": ratios["paper"],
-        "the same for an accelerator": ring_usd / rival_usd,
-        "our bills for an accelerator": ratios["as built"],
-        "our ring over the paper's domain": ratios["ring"] / rival_usd,
-        "the paper's ring over our domain": ring_usd / ratios["domain"],
-        "our bills at the same rate": ratios["same rate"],
+        "the paper's parts and prices for each GB/s": prices.paper,
+        "the same for an accelerator": prices.paper_ring_usd / prices.paper_domain_usd,
+        "our bills for an accelerator": prices.as_built,
+        "our ring over the paper's domain": prices.ring_usd / prices.paper_domain_usd,
+        "the paper's ring over our domain": prices.paper_ring_usd / prices.domain_usd,
+        "our bills at the same rate": prices.same_rate,
     }
 
 
 def _topoopt_changes() -> Mapping[str, float]:
-    """Return the price of an ideal switch's stand-in over TopoOpt's, by what changes."""
+    """Return the price of an ideal switch's stand-in over TopoOpt's, by changed assumption."""
     return {
         "as it stands: a card for each interface": topoopt_mean(),
         "a card for two interfaces": topoopt_mean(cards=0.5),
@@ -548,7 +601,7 @@ CHANGES: Mapping[tuple[str, str], Callable[[], Mapping[str, float]]] = MappingPr
         ("TopoOpt, ideal switch over it", "3.2, recalled"): _topoopt_changes,
     }
 )
-"""Claims that our bills miss, what is published, and our values by what is changed."""
+"""By claim that our bills miss and its published value: our values by changed assumption."""
 
 
 @cache

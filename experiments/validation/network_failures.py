@@ -1,4 +1,4 @@
-"""Published failures of training runs, and traces of faults against independent ones.
+"""Published failures of training runs, and traces of faults held against a fleet of the table.
 
 The trace of faults does not ship. ``heliograph validate network --data FILE.json`` names it: a list of
 events as `experiments.cost.stranded.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in
@@ -10,19 +10,27 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
 from experiments.cost.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
-from experiments.validation.rows import PER_CENT, Outcome, Record, SkipError, read_records
+from experiments.validation.rows import (
+    PER_CENT,
+    Outcome,
+    Predicted,
+    Record,
+    Rule,
+    SkipError,
+    read_records,
+)
 from heliograph.report import ReportRow, table_text
 from simulator.goodput import (
     HostReliability,
@@ -38,19 +46,19 @@ from simulator.units import to_si
 COLUMN = "fault_trace"
 """Column that names the file of a trace."""
 FLEET = "infinite-hbd"
-"""Fleet of the table that a trace is held against."""
+"""Fleet of ``reliability.csv`` that a trace is held against."""
 SUFFIX = ".json"
-"""How the name of a trace ends."""
+"""Suffix of a trace's file."""
 DAY_S = to_si("time_s", 24.0, "h")
-"""Unit of a trace's times."""
+"""Seconds of a day, the unit of a trace's times."""
 
 
 EFFECTIVE = "effective training time"
-"""What the metric of published effective times begins with."""
+"""Beginning of the metric of published effective times."""
 AT_LEAST = "lower bound"
-"""What a metric says whose value is a bound."""
+"""Words of a metric whose value is a bound."""
 NEEDS = (("system",), ("metric",), ("value",))
-"""Columns of published numbers."""
+"""Columns that the table of published numbers has."""
 HOSTS = MappingProxyType(
     {
         "Llama 3 405B": "llama-3",
@@ -61,8 +69,7 @@ HOSTS = MappingProxyType(
         "InfiniteHBD trace": "infinite-hbd",
     }
 )
-"""Fleet of each publication; those that publish no rate of failures are taken to fail like Llama 3's."""
-Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
+"""Fleet by publication; those that publish no rate of failures are taken to fail like Llama 3's."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,24 +85,34 @@ class Statistics:
 
 
 def statistics(events: list[Event], nodes: int) -> Statistics:
-    """Return what a trace tells of so many servers, from its first event to its last.
+    """Return the failure statistics of a trace, from its first event to its last.
 
-    A fault of a server that has several ends with the first end after it.
+    Parameters
+    ----------
+    events : list of Event
+        Events in the order of their times.
+    nodes : int
+        Number of servers, those without a fault included.
+
+    Notes
+    -----
+    Faults of one server may overlap. The end of a fault ends the one that began first, and the server is down
+    from the beginning of the first to the end of the last.
     """
-    lasting: defaultdict[str, deque[float]] = defaultdict(deque)
+    open_faults: defaultdict[str, deque[float]] = defaultdict(deque)  # start times by server
+    down_since: dict[str, float] = {}
     repairs, down, faults = [], 0.0, 0
-    since: dict[str, float] = {}
-    for one in sorted(events, key=lambda event: (event.time, not event.starts)):
-        if one.starts:
+    for event in sorted(events, key=lambda event: (event.time, not event.starts)):
+        lasting = open_faults[event.node]
+        if event.starts:
             faults += 1
-            since.setdefault(one.node, one.time)
-            lasting[one.node].append(one.time)
-        elif lasting[one.node]:
-            repairs.append(one.time - lasting[one.node].popleft())
-            if not lasting[one.node]:
-                down += one.time - since.pop(one.node)
+            down_since.setdefault(event.node, event.time)
+            lasting.append(event.time)
+        elif lasting:
+            repairs.append(event.time - lasting.popleft())
+            down += 0.0 if lasting else event.time - down_since.pop(event.node)
     span = events[-1].time - events[0].time
-    down += math.fsum(events[-1].time - start for start in since.values())
+    down += math.fsum(events[-1].time - start for start in down_since.values())
     return Statistics(
         availability=1.0 - down / (nodes * span),
         mtbf_s=nodes * span / faults * DAY_S,
@@ -104,24 +121,24 @@ def statistics(events: list[Event], nodes: int) -> Statistics:
 
 
 def trace_record(path: Path) -> Record:
-    """Return the row that stands for a trace."""
+    """Return a row that names the trace's file in the column `COLUMN`."""
     return Record(path.name, {COLUMN: str(path)})
 
 
 def trace_outcomes(record: Record) -> Iterator[Outcome]:
-    """Return what becomes of a trace's statistics and of what its faults waste."""
+    """Yield the outcomes of a trace: its failure statistics, and the accelerators that its faults strand."""
     path, cluster, hosts = Path(record.text(COLUMN)), Cluster(), load_hosts(FLEET)
     found = statistics(read_events(path, cluster.nodes), cluster.nodes)
     assumed = (f"{cluster.nodes} servers, times in days", f"hosts fail as '{FLEET}' of reliability.csv")
-    for name, unit, measured, predicted, hint in _of_hosts(found, hosts):
+    for one in _host_comparisons(found, hosts):
         yield Outcome(
-            id=f"{path.name} {name}",
+            id=f"{path.name} {one.name}",
             source=path.name,
-            unit=unit,
-            measured=measured,
-            predicted=predicted,
+            unit=one.unit,
+            measured=one.traced,
+            predicted=one.of_fleet,
             assumed=assumed,
-            hint=hint,
+            hint=one.hint,
         )
     faults = read_faults(path, cluster)
     drawn = wasted(random_faults(faults.failed, cluster), cluster)
@@ -138,38 +155,50 @@ def trace_outcomes(record: Record) -> Iterator[Outcome]:
         )
 
 
-def _of_hosts(found: Statistics, hosts: HostReliability) -> Iterator[tuple[str, str, float, float, str]]:
-    """Return name, unit, what is measured, what the table says, and where they may differ."""
+class _HostComparison(NamedTuple):
+    """A failure statistic of a trace, beside that of a fleet."""
+
+    name: str
+    unit: str
+    traced: float
+    of_fleet: float
+    hint: str
+
+
+def _host_comparisons(found: Statistics, hosts: HostReliability) -> Iterator[_HostComparison]:
+    """Yield the statistics that a trace and a fleet have in common."""
     read_off = "the fleet of the table was read off InfiniteHBD's own trace"
-    yield "server availability", "1", found.availability, hosts.availability, read_off
-    yield "server unavailability", "1", 1.0 - found.availability, 1.0 - hosts.availability, read_off
-    yield "MTBF of a server", "s", found.mtbf_s, hosts.mtbf_s, read_off
+    up, fleet_up = found.availability, hosts.availability
+    yield _HostComparison("server availability", "1", up, fleet_up, read_off)
+    yield _HostComparison("server unavailability", "1", 1.0 - up, 1.0 - fleet_up, read_off)
+    yield _HostComparison("MTBF of a server", "s", found.mtbf_s, hosts.mtbf_s, read_off)
     if found.repairs_s.size:
         mean_s, median_s = float(found.repairs_s.mean()), float(np.median(found.repairs_s))
-        yield "MTTR mean", "s", mean_s, hosts.mttr_s, "overlapping faults count once in the availability"
+        overlapping = "overlapping faults count once in the availability"
+        yield _HostComparison("MTTR mean", "s", mean_s, hosts.mttr_s, overlapping)
         hint = "the median of exponential repairs; real ones are short but for a long tail"
-        yield "MTTR median", "s", median_s, hosts.mttr_s * math.log(2.0), hint
+        yield _HostComparison("MTTR median", "s", median_s, hosts.mttr_s * math.log(2.0), hint)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published share, as a figure marks it."""
+    """A published goodput or effective share of time, which figures mark."""
 
     system: str
     """Publication."""
     metric: str
-    """What is told."""
+    """Published quantity."""
     accelerators: int
     """Size of the job."""
     share: float
-    """The share; dimensionless."""
+    """Value, 0 to 1."""
     bound: bool
     """Whether it is a lower bound."""
 
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Return the published shares of the table that ships, those that name a size."""
+    """Return the published shares of the table that ships, of rows that name the size of a job."""
     records = read_records(Path(__file__).parent / "reference" / "network.csv", needs=NEEDS)
     found = []
     for record in records:
@@ -197,7 +226,8 @@ def _fleet(record: Record) -> HostReliability:
     return load_hosts(name)
 
 
-def _size(text: str) -> int:
+def _accelerators(text: str) -> int:
+    """Return the number of GPUs that a text names, as ``16,384 GPUs``."""
     found = re.search(r"([\d,]+)[ -]GPUs?", text)
     if not found:
         msg = f"'{text[:60]}' names no number of GPUs"
@@ -206,51 +236,54 @@ def _size(text: str) -> int:
 
 
 def _fabric_mtbf_s(hosts: HostReliability, accelerators: int) -> float:
+    """Return the mean time between failures of a job whose hosts and packet rails fail."""
     scale_up = load_scale_up("nvlink4")
     whole = -(-accelerators // scale_up.size) * scale_up.size
     bill = RailFabric(endpoints=whole, scale_up=scale_up).bill()
     return job_mtbf_s(hosts, accelerators, bill, {part.name: part for part in load_parts()})
 
 
-def _effective(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _effective(record: Record, _: re.Match[str]) -> Predicted:
     """Return the effective share at the best interval, or at the interval that the metric names."""
-    hosts, accelerators = _fleet(record), _size(record.text("config"))
+    hosts, accelerators = _fleet(record), _accelerators(record.text("config"))
     mtbf_s = _fabric_mtbf_s(hosts, accelerators)
     named = re.search(r"interval (\d+) (s|min|h)\b", record.text("config"))
     record.assume(f"a checkpoint stops {hosts.write_s:g} s, a restart {hosts.restart_s:g} s; packet rails")
     if not named:
         share = best_effective_share(write_s=hosts.write_s, restart_s=hosts.restart_s, mtbf_s=mtbf_s)
-        return share, "writing and restarting are assumed, not published, for this run"
+        return Predicted(share, "writing and restarting are assumed, not published, for this run")
     interval_s = to_si("interval_s", float(named[1]), named[2])
     share = effective_share(interval_s, write_s=hosts.write_s, restart_s=hosts.restart_s, mtbf_s=mtbf_s)
-    return share, "the published value is a bound or a mean over jobs"
+    return Predicted(share, "the published value is a bound or a mean over jobs")
 
 
-def _mttf_h(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return the hours between interruptions of a job if only hosts fail."""
+def _mttf_h(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the mean time between interruptions of a job if only hosts fail, in hours."""
     hosts = _fleet(record)
-    mtbf_s = job_mtbf_s(hosts, _size(record.text("metric")), {}, {})
+    mtbf_s = job_mtbf_s(hosts, _accelerators(record.text("metric")), {}, {})
     hint = "the measured rate of jobs counts software and preemption, the hosts' rate hardware alone"
-    return mtbf_s / to_si("time_s", 1.0, "h"), hint
+    return Predicted(mtbf_s / to_si("time_s", 1.0, "h"), hint)
 
 
-def _network_faults(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return the failures of switches, modules and cables that a run of so many days meets."""
+def _network_faults(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the number of failures of switches, modules and cables in a run of some days."""
     days = re.search(r"(\d+) d\b", record.text("unit"))
     if not days:
         msg = f"'{record.text('unit')}' names no time in days"
         raise SkipError(msg)
-    hosts, accelerators = _fleet(record), _size(record.text("config"))
+    hosts, accelerators = _fleet(record), _accelerators(record.text("config"))
     rate_hz = 1.0 / _fabric_mtbf_s(hosts, accelerators) - 1.0 / job_mtbf_s(hosts, accelerators, {}, {})
     record.assume("packet rails; every failure of a module or switch stops the job")
     hint = "the module's assumed 250 failures in 10^9 hours carries most of it (range 100 to 1000)"
-    return rate_hz * int(days[1]) * to_si("time_s", 24.0, "h"), hint
+    return Predicted(rate_hz * int(days[1]) * to_si("time_s", 24.0, "h"), hint)
 
 
-def _repair_days(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def _repair_days(record: Record, _: re.Match[str]) -> Predicted:
     """Return the mean time to repair that availability and time between failures imply."""
     hosts = _fleet(record)
-    return hosts.mttr_s / to_si("time_s", 24.0, "h"), "overlapping faults count once in the availability"
+    return Predicted(
+        hosts.mttr_s / to_si("time_s", 24.0, "h"), "overlapping faults count once in the availability"
+    )
 
 
 RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
@@ -261,17 +294,17 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ("InfiniteHBD trace$", "MTTR mean$"): _repair_days,
     }
 )
-"""How system and metric of a row read, and what predicts it."""
+"""Rules by patterns of a row's system and metric."""
 
 
 AVAILABILITIES = (0.99, 0.995, 0.999)
-"""Shares of time that a host is up; dimensionless (arXiv:2304.01433, figure 4)."""
+"""Availabilities of a host that are shown; dimensionless (arXiv:2304.01433, figure 4)."""
 SLICE_CUBES = (1, 2, 4, 8, 16, 32, 48, 64)
 """Cubes of a slice: 64 to 4096 chips."""
 
 
 def slices_record() -> list[dict[str, Any]]:
-    """Return goodput by slice and availability, with circuits and without."""
+    """Return the goodput of TPU v4's slices by size and availability, with optical circuits and without."""
     return [
         {
             "chips": cubes * TPU_V4.nodes_per_cube,

@@ -1,4 +1,8 @@
-"""Published photonic accelerators against what their own rules, or their parts, give, number by number."""
+"""Published numbers of photonic accelerators against their own rules, or against our models of their parts.
+
+A row of the table may hold several numbers; `taken_apart` makes a row of each. A number is predicted by the
+first rule of `RULES` whose pattern the system's name begins with.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from experiments.validation.peers.chips import (
     digit_accuracy,
@@ -29,7 +34,16 @@ from experiments.validation.peers.lightening_transformer import (
     total_cost,
     workload_cost,
 )
-from experiments.validation.rows import FileError, Outcome, Record, SkipError, check_provenance, judged
+from experiments.validation.rows import (
+    FileError,
+    Outcome,
+    Predicted,
+    Record,
+    Rule,
+    SkipError,
+    check_provenance,
+    judged,
+)
 from optical.cores.homodyne import Homodyne, default_homodyne
 from optical.cores.ring_bank import default_ring_bank
 from optical.devices import Converter, Laser, Modulator, device_table, full_load_w, static_w
@@ -48,24 +62,24 @@ QUANTITIES = MappingProxyType(
         "bit": "x_bits",
     }
 )
-"""SI unit -> the name by which its units are read."""
+"""Name of a quantity in each SI unit, from whose suffix `to_si` knows the units that it accepts."""
 OPERATIONS = MappingProxyType(
     {"op/s": {"TOPS": 1.0, "POPS": 1e3, "GOPS": 1e-3}, "op/J": {"TOPS/W": 1.0, "GOPS/W": 1e-3}}
 )
-"""SI unit of operations -> units that papers use, in tera."""
+"""By SI unit of operations: the units that papers use, in multiples of 1e12."""
 TERA = to_si("x_hz", 1.0, "THz")
-"""Decimal prefix, dimensionless."""
+"""Factor of the prefix tera."""
 KINDS = MappingProxyType({"area": "m^2", "power": "W", "energy": "J", "latency": "s", "peak": "op/s"})
-"""First or last word of a metric that says what it measures -> SI unit."""
+"""SI unit by the first or last word of a metric."""
 TRY = MappingProxyType(
     {"m^2": "mm^2", "W": "mW", "J": "pJ", "s": "ms", "op/s": "TOPS", "op/J": "TOPS/W", "bit": "bit"}
 )
-"""SI unit -> a unit to try."""
+"""A unit that an error message suggests, by SI unit."""
 ANOTHER_MODEL = "model"
-"""Note on a number that is another tool's prediction beside the published one."""
+"""Word behind a number that is another tool's prediction, not the published value."""
 _NUMBER = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?|nan|inf)(?: ([a-z][a-z ]*)| \((\w+)\))?$")
 A_RATIO = "a ratio to another machine, not a number of this one"
-"""Why a ratio cannot be predicted."""
+"""Reason why a ratio is not predicted."""
 BEYOND = MappingProxyType(
     {
         r"(\S+ ){0,2}accuracy": "an accuracy on recordings that are not here",
@@ -74,31 +88,31 @@ BEYOND = MappingProxyType(
         r"photons per": "photons against an accuracy: `heliograph accuracy photons` measures it",
     }
 )
-"""How a metric begins -> why no model of a chip can give it."""
+"""Reasons why no model of a chip gives a metric, by the pattern with which it begins."""
 UNDISCLOSED = (
     "Taichi|Xu 2021|Feldmann 2021|Homodyne TPU|DxPTA|AWGR|HITOP|Luan|Meyer|Kovaios|Lin 2024|Lightning|"
     "Bandyopadhyay|Tait|DEAP|CrossLight|HolyLight|ADEPT|Mirage|SCATTER|ENLighten|M3ICRO|Shen|"
     "Photonic full-system"
 )
-"""How the names of systems begin of which only totals are published."""
+"""Pattern of systems of which only totals are published."""
 EXECUTED = "Netcast|Pai"
-"""How the names of chips begin whose task is executed here."""
+"""Pattern of chips whose accuracy is computed by executing their task."""
 PERCENT = 100.0
 """Per cent of one."""
 TILES = MappingProxyType({"B": 4, "L": 8})
-"""Variant of Lightening-Transformer -> tiles."""
+"""Tiles by variant of Lightening-Transformer."""
 OWN_RULES = "Lightening-Transformer's own constants and rules"
-"""What is assumed of every number here."""
+"""Assumption of every number that Lightening-Transformer's rules predict."""
 BASELINES: Mapping[str, type[BaselineRingBank] | type[BaselineMesh]] = MappingProxyType(
     {"mrr": BaselineRingBank, "mzi": BaselineMesh}
 )
-"""How a baseline's name begins -> what it is."""
+"""Baselines of Lightening-Transformer by the beginning of their names."""
 OPERATIONS_PER_MAC = 2
-"""A multiplication and an addition."""
+"""Operations of a multiply-accumulate."""
 NEEDS = (("system",), ("metric",), ("value",), ("unit",))
-"""Columns without which a file is no table of photonic accelerators; of each group one."""
+"""Groups of columns; a table of photonic accelerators has at least one column of each group."""
 EQUALISED = 1e3
-"""Bandwidth over symbol rate of a modulator whose pole is equalised: none that matters."""
+"""Bandwidth over symbol rate that stands for an equalised modulator, whose pole has no effect."""
 ZHOU_BANDWIDTH_GHZ = 40.0
 """Bandwidth of the modulators of arXiv:2604.18496: over 40 GHz, abstract."""
 LIGHTNING_GHZ = 4.055
@@ -117,7 +131,7 @@ def published_number(record: Record) -> float:
     SkipError
         If the text is words or several numbers.
     FileError
-        If it is a number and not finite and positive, or one word that is no number.
+        If it is a number that is not finite and positive, or a single word.
     """
     cell = record.text("value")
     try:
@@ -161,6 +175,7 @@ def in_si(record: Record, number: float) -> tuple[str, float]:
 
 
 def _converted(unit: str, name: str, number: float, written: str) -> float | None:
+    """Return a number in an SI unit; None if the written unit measures something else."""
     if unit in OPERATIONS:
         factor = OPERATIONS[unit].get(written)
         return None if factor is None else number * factor * TERA
@@ -171,15 +186,19 @@ def _converted(unit: str, name: str, number: float, written: str) -> float | Non
 
 
 def taken_apart(record: Record) -> Iterator[Record]:
-    """Yield the numbers of a row, which may stand side by side with a slash between, as rows of one each.
+    """Yield a row for each number of a row whose cell holds several, with slashes between them.
 
     Notes
     -----
-    ``1 / 2`` with a unit and a metric that have a slash each are two quantities; further ones with a note in
-    brackets belong to the last; ``1/2/3`` with a configuration that begins ``a/b/c`` are three
-    configurations, and with a metric that ends in ``name-a/b/c`` three of those, in groups with a semicolon
-    between; ``1 word / 2 other`` are two of which each has its word, and what has ``model`` is somebody
-    else's prediction and no claim; ``= 1 pJ/MAC`` after another quantity is that energy.
+    Readings of a cell, by its other columns:
+
+    - ``1 / 2``, with a unit and a metric that have a slash each: two quantities. Further numbers with a note
+      in brackets are more values of the last quantity.
+    - ``1/2/3``, with a configuration that begins ``a/b/c``: one number for each of three configurations.
+    - ``1/2/3; 4/5/6 (note)``, with a metric that ends in ``name-a/b/c``: groups of one number for each case.
+    - ``1 word / 2 other``: one number for each word. A number with the word ``model`` is another tool's
+      prediction, no claim, and is left out.
+    - ``... = 1 pJ/MAC``: that energy.
     """
     cell = record.text("value")
     equal = re.search(r"= ([\d.]+) (\wJ/MAC)$", cell)
@@ -193,7 +212,16 @@ def taken_apart(record: Record) -> Iterator[Record]:
     if len(values) == 1 or not all(values):
         yield record
         return
-    yield from _side_by_side(record, [(one[1], one[2] or "", one[3] or "") for one in values if one])
+    numbers = [_CellNumber(one[1], one[2] or "", one[3] or "") for one in values if one]
+    yield from _side_by_side(record, numbers)
+
+
+class _CellNumber(NamedTuple):
+    """One of several numbers in a cell, as text, with the word behind it or the note in brackets."""
+
+    value: str
+    word: str
+    note: str
 
 
 def _changed(record: Record, *, note: str = "", **cells: str) -> Record:
@@ -202,29 +230,37 @@ def _changed(record: Record, *, note: str = "", **cells: str) -> Record:
     return Record(record.where, record.cells | {"config": config} | cells)
 
 
-def _side_by_side(record: Record, numbers: list[tuple[str, str, str]]) -> Iterator[Record]:
+def _side_by_side(record: Record, numbers: Sequence[_CellNumber]) -> Iterator[Record]:
+    """Yield a row for each number of a cell that has no groups; the row itself if no reading fits."""
     metrics, units = record.text("metric").split(" / "), record.text("unit").split(" / ")
     head, *rest = record.text("config").split(",", maxsplit=1)
-    cases, first = head.split("/"), metrics[0].split(" ")[0]
-    paired = 1 < len(metrics) == len(units) <= len(numbers)
-    paired = paired and all(note for _, _, note in numbers[len(metrics) :])
-    for index, (number, word, note) in enumerate(numbers):
-        if word == ANOTHER_MODEL:
+    cases = head.split("/")
+    quantities = 1 < len(metrics) == len(units) <= len(numbers)
+    quantities = quantities and all(number.note for number in numbers[len(metrics) :])
+    if not quantities and len(cases) != len(numbers) and not numbers[0].word:
+        yield record
+    for index, number in enumerate(numbers):
+        if number.word == ANOTHER_MODEL:
             continue
-        if word:
-            yield _changed(record, note=word, value=number)
-        elif paired:
+        if number.word:
+            yield _changed(record, note=number.word, value=number.value)
+        elif quantities:
             at = min(index, len(metrics) - 1)
-            named = " " in metrics[at] or not metrics[at].isalpha() or " " not in metrics[0]
-            metric = metrics[at] if named else f"{first} {metrics[at]}"
-            yield _changed(record, note=note, metric=metric, value=number, unit=units[at])
+            metric = _whole_metric(metrics, at)
+            yield _changed(record, note=number.note, metric=metric, value=number.value, unit=units[at])
         elif len(cases) == len(numbers):
-            yield _changed(record, value=number, config=",".join([cases[index], *rest]))
-        elif not index:
-            yield record
+            yield _changed(record, value=number.value, config=",".join([cases[index], *rest]))
+
+
+def _whole_metric(metrics: Sequence[str], at: int) -> str:
+    """Return one of several metrics: of ``energy laser / DAC`` the second is ``energy DAC``."""
+    metric = metrics[at]
+    shares_first_word = " " not in metric and metric.isalpha() and " " in metrics[0]
+    return f"{metrics[0].split(' ')[0]} {metric}" if shares_first_word else metric
 
 
 def _groups(record: Record) -> Iterator[Record]:
+    """Yield a row for each case of each group; the row itself if a group has not a number for each case."""
     stem, _, tail = record.text("metric").rpartition("-")
     found = []
     for group in record.text("value").split(";"):
@@ -241,7 +277,7 @@ def _groups(record: Record) -> Iterator[Record]:
 
 
 def beyond_reach(record: Record) -> str | None:
-    """Return why a number is none that parts can give, or None if it may be one."""
+    """Return the reason why parts cannot give a row's number; None if they may."""
     for pattern, reason in BEYOND.items():
         if re.match(pattern, record.text("metric"), re.IGNORECASE):
             return reason
@@ -250,7 +286,7 @@ def beyond_reach(record: Record) -> str | None:
 
 
 def unknown_system(system: str) -> str:
-    """Return why a system that is not modelled cannot be judged."""
+    """Return the reason why a system that is not modelled is skipped."""
     if "GPU" in system:
         return "a GPU: `heliograph validate kernels` and `training` judge those"
     if re.match(UNDISCLOSED, system):
@@ -275,16 +311,16 @@ def part_of(parts: Mapping[str, float], name: str, system: str) -> float:
     return lowered[name.lower()]
 
 
-def lightening_parts(record: Record, found: re.Match[str]) -> tuple[float, str]:
-    """Return an area or a power of LT-B or LT-L by its own rules."""
+def lightening_parts(record: Record, found: re.Match[str]) -> Predicted:
+    """Return an area or a power of Lightening-Transformer's variant B or L by its own rules."""
     metric = record.text("metric")
     machine = LighteningTransformer(tiles=TILES[found[1].upper()], bits=int(found[2]))
     record.assume(OWN_RULES)
     kind, _, part = metric.partition(" ")
     if kind == "area":
-        return part_of(machine.area_parts_m2(), part, record.text("system")), metric
+        return Predicted(part_of(machine.area_parts_m2(), part, record.text("system")), metric)
     if kind == "power":
-        return part_of(machine.power_parts_w(), part, record.text("system")), metric
+        return Predicted(part_of(machine.power_parts_w(), part, record.text("system")), metric)
     msg = f"metric '{metric}' is neither area nor power"
     raise SkipError(msg)
 
@@ -297,7 +333,7 @@ def _layer(costs: Mapping[str, LayerCost], metric: str, workload: str) -> float:
     return costs[layer].energy_j if kind == "energy" else costs[layer].time_s
 
 
-def lightening_run(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def lightening_run(record: Record, _: re.Match[str]) -> Predicted:
     """Return energy or time of a transformer, or of one kind of its layers, by LT's own rules.
 
     Notes
@@ -322,11 +358,11 @@ def lightening_run(record: Record, _: re.Match[str]) -> tuple[float, str]:
     else:
         core = BASELINES[chip[1][:3]](tiles=tiles, cores=cores, bits=bits)
         costs = baseline_workload_cost(core, workload) | {"total": baseline_total_cost(core, workload)}
-    return _layer(costs, metric, workload.name), metric
+    return Predicted(_layer(costs, metric, workload.name), metric)
 
 
-def lightening_derived(record: Record) -> tuple[float, str]:
-    """Return what a reader computes from the simulator's output: peak, efficiency, energy per MAC, README."""
+def lightening_derived(record: Record) -> Predicted:
+    """Return a number that follows from the simulator's output: peak, efficiency, energy per MAC, area."""
     metric = record.text("metric")
     variant = re.search(r"LT-([BL])", record.text("config"))
     if not variant:
@@ -337,23 +373,23 @@ def lightening_derived(record: Record) -> tuple[float, str]:
     operations_per_s = OPERATIONS_PER_MAC * machine.peak_macs_per_s
     record.assume(OWN_RULES)
     if metric == "peak":
-        return operations_per_s, metric
+        return Predicted(operations_per_s, metric)
     if metric == "TOPS/W":
-        return operations_per_s / math.fsum(machine.power_parts_w().values()), metric
+        return Predicted(operations_per_s / math.fsum(machine.power_parts_w().values()), metric)
     if metric == "README area total":
         hint = "its README has twice the TIA area that its code adds up"
-        return math.fsum(machine.area_parts_m2().values()), hint
+        return Predicted(math.fsum(machine.area_parts_m2().values()), hint)
     model = re.fullmatch(r"energy per MAC (DeiT-[TSB])", metric)
     if not model:
         msg = "a number of Lightening-Transformer that its simulator does not print"
         raise SkipError(msg)
     workload = load_workload(model[1].lower())
     macs = sum(one.macs for one in products(workload))
-    return total_cost(machine, workload).energy_j / macs, metric
+    return Predicted(total_cost(machine, workload).energy_j / macs, metric)
 
 
-def baseline_area(record: Record, found: re.Match[str]) -> tuple[float, str]:
-    """Return an area of a baseline by its own rules."""
+def baseline_area(record: Record, found: re.Match[str]) -> Predicted:
+    """Return an area of one of Lightening-Transformer's baselines by its own rules."""
     metric = record.text("metric")
     core = BASELINES[found[1].lower()](bits=int(found[2]))
     kind, _, part = metric.partition(" ")
@@ -362,12 +398,12 @@ def baseline_area(record: Record, found: re.Match[str]) -> tuple[float, str]:
         raise SkipError(msg)
     record.assume(OWN_RULES)
     if part == "total":
-        return core.area_m2, metric
-    return part_of(core.area_parts_m2(), part, record.text("system")), metric
+        return Predicted(core.area_m2, metric)
+    return Predicted(part_of(core.area_parts_m2(), part, record.text("system")), metric)
 
 
 def outcomes(record: Record) -> tuple[Outcome, ...]:
-    """Return what becomes of a row's numbers; one that cannot be a number raises `ParameterError`."""
+    """Return the outcomes of a row, one for each of its numbers; an invalid one raises `ParameterError`."""
     return tuple(map(_outcome, taken_apart(record)))
 
 
@@ -386,9 +422,9 @@ def _published(record: Record) -> tuple[str, float]:
     Raises
     ------
     FileError
-        If the number or its unit cannot be one, whoever it is of.
+        If the number or its unit is invalid, whether or not the system is modelled.
     SkipError
-        If no parts can give it.
+        If no rule can give it.
     """
     system = record.text("system")
     executed = re.match(EXECUTED, system, re.IGNORECASE) and record.text("unit") == "%"
@@ -405,7 +441,7 @@ def _published(record: Record) -> tuple[str, float]:
     return found
 
 
-def _predict(record: Record) -> tuple[float, str]:
+def _predict(record: Record) -> Predicted:
     system = record.text("system")
     for pattern, rule in RULES.items():
         if found := re.match(pattern, system, re.IGNORECASE):
@@ -413,7 +449,7 @@ def _predict(record: Record) -> tuple[float, str]:
     raise SkipError(unknown_system(system))
 
 
-def albireo_parts(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def albireo_parts(record: Record, _: re.Match[str]) -> Predicted:
     """Return a power, an area or the energy per MAC of Albireo from its parts."""
     metric = record.text("metric")
     kind, _sep, part = metric.partition(" ")
@@ -421,21 +457,21 @@ def albireo_parts(record: Record, _: re.Match[str]) -> tuple[float, str]:
     if kind == "area":
         record.assume("areas are the same in all scenarios; photodiodes and ADCs are not published apart")
         parts = load_albireo(scenario[0] if scenario else "conservative").area_parts_m2()
-        return part_of(parts, part, "Albireo"), metric
+        return Predicted(part_of(parts, part, "Albireo"), metric)
     if not scenario:
         msg = "no scenario (conservative, moderate, aggressive) is given"
         raise SkipError(msg)
     found = load_albireo(scenario[0])
     if kind == "power":
-        return part_of(found.power_parts_w(), part, "Albireo"), metric
+        return Predicted(part_of(found.power_parts_w(), part, "Albireo"), metric)
     if metric == "energy per MAC":
         record.assume("all multipliers busy")
-        return found.energy_j_per_mac, metric
+        return Predicted(found.energy_j_per_mac, metric)
     msg = f"metric '{metric}' is not modelled"
     raise SkipError(msg)
 
 
-def simphony_laser(record: Record, _: re.Match[str]) -> tuple[float, str]:
+def simphony_laser(record: Record, _: re.Match[str]) -> Predicted:
     """Return SimPhony's laser power for Lightening-Transformer, with the split loss left out as it is there.
 
     References
@@ -450,16 +486,16 @@ def simphony_laser(record: Record, _: re.Match[str]) -> tuple[float, str]:
     light_w = machine.received_w * ratio_from_db(SIMPHONY_LOSS_DB)
     usable = 1.0 - ratio_from_db(-SIMPHONY_EXTINCTION_DB)
     laser_w = light_w / usable / machine.parts.laser_efficiency
-    return laser_w, f"{machine.size**2} times as much with the split loss"
+    return Predicted(laser_w, f"{machine.size**2} times as much with the split loss")
 
 
-def chip_energy(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def chip_energy(record: Record, found: re.Match[str]) -> Predicted:
     """Return the energy per MAC, or the light, of a whole chip as far as its parts explain it."""
     metric = record.text("metric")
     chip = load_chip("pace" if found[0].lower() == "pace" else "lightmatter_2025")
     record.assume(f"our own devices and electronics, {chip.effective_bits:g} effective bits")
     if metric == "optical power":
-        return chip.light_w, "light that the effective bits need, over a path of our parts"
+        return Predicted(chip.light_w, "light that the effective bits need, over a path of our parts")
     if metric != "energy per MAC":
         msg = f"'{metric}' is no energy per MAC"
         raise SkipError(msg)
@@ -471,25 +507,25 @@ def chip_energy(record: Record, found: re.Match[str]) -> tuple[float, str]:
     explained_w = math.fsum(parts.values())
     shown = ", ".join(f"{name} {power / published_w:.0%}" for name, power in parts.items())
     hint = f"explained: {shown}; unexplained {1.0 - explained_w / published_w:.0%}"
-    return explained_w / chip.macs_per_s, hint
+    return Predicted(explained_w / chip.macs_per_s, hint)
 
 
 LAYERED = "crossing_overpass_2017"
-"""Crossing of a chip whose operands run in silicon and in silicon nitride."""
+"""Named crossing of a chip whose operands run in two layers, silicon and silicon nitride."""
 
 
-def homodyne_processor(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def homodyne_processor(record: Record, found: re.Match[str]) -> Predicted:
     """Return peak, efficiency, effective bits or a node's area of a homodyne processor, from our core.
 
     Notes
     -----
-    The configuration reads ``256 x 100, 20 GBd``: rows, columns, symbol rate. Converters and the light for a
-    node, for which its capacitor is made, are those of our core, for the published ones are not told; its
-    circuits are silicon and silicon nitride (abstract), so that operands cross in two layers. Operands are
-    known before they are sent, so a driver
-    equalises the modulators' pole: it overdrives each symbol so that it has settled at its end, for which the
-    largest step needs the share (1 + e) / (1 - e), e = exp(-2 pi B / f), of the swing; the field that is left
-    is the inverse.
+    The configuration reads ``256 x 100, 20 GBd``: rows, columns, symbol rate. Converters, and the light of a
+    node with the capacitor that goes with it, are those of our core, for theirs are not published. Its
+    circuits are silicon and silicon nitride (abstract), so that operands cross in two layers.
+
+    Operands are known before they are sent, so that a driver can equalise the modulators' pole: it overdrives
+    each symbol so that it has settled at its end. With e = exp(-2 pi B / f), the largest step takes
+    (1 + e) / (1 - e) times the swing, and the field that is left is the inverse of that.
     """
     metric = record.text("metric")
     size = re.match(r"(\d+) x (\d+), (\d+) GBd", record.text("config"))
@@ -519,30 +555,34 @@ def homodyne_processor(record: Record, found: re.Match[str]) -> tuple[float, str
     record.assume(f"our homodyne core and its light, modulators of {ZHOU_BANDWIDTH_GHZ:g} GHz, equalised")
     match metric:
         case "peak":
-            return OPERATIONS_PER_MAC * core.peak_macs_per_s, "arithmetic: nodes, rate and two operations"
+            return Predicted(
+                OPERATIONS_PER_MAC * core.peak_macs_per_s, "arithmetic: nodes, rate and two operations"
+            )
         case "effective bits":
             light = core.budget.effective_bits
-            return (
+            return Predicted(
                 core.effective_bits,
                 f"{light:.2f} bits of the light alone; converters are ours, for theirs are not told",
             )
         case "efficiency":
             efficiency, hint = array_efficiency(core)
-            return efficiency, f"{hint}; theirs, not told, is of conversions shared by many nodes"
+            return Predicted(efficiency, f"{hint}; theirs, not told, is of conversions shared by many nodes")
         case "node area":
-            return core.node_area_m2, "with a MEMS phase shifter of 100 x 45 um; theirs is not told"
+            return Predicted(
+                core.node_area_m2, "with a MEMS phase shifter of 100 x 45 um; theirs is not told"
+            )
     msg = f"metric '{metric}' is not modelled"
     raise SkipError(msg)
 
 
-def array_efficiency(core: Homodyne) -> tuple[float, str]:
+def array_efficiency(core: Homodyne) -> Predicted:
     """Return the operations per joule of a homodyne core at full load, and where its power goes."""
     parts = core.parts()
     power_w = Counter(static_w(parts))
     power_w.update(full_load_w(parts, core.full_load))
     whole_w = math.fsum(power_w.values())
     shown = ", ".join(f"{name} {one / whole_w:.0%}" for name, one in power_w.most_common(4))
-    return OPERATIONS_PER_MAC * core.peak_macs_per_s / whole_w, f"of our power: {shown}"
+    return Predicted(OPERATIONS_PER_MAC * core.peak_macs_per_s / whole_w, f"of our power: {shown}")
 
 
 TEMPO_BITS, TEMPO_GHZ = 6.0, 5.0
@@ -550,7 +590,7 @@ TEMPO_BITS, TEMPO_GHZ = 6.0, 5.0
 make its 368.6 TOPS; the rate is not in the abstract, and the number of arrays does not matter."""
 
 
-def slow_light_array(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def slow_light_array(record: Record, found: re.Match[str]) -> Predicted:
     """Return the efficiency of an array of its modulators, with our converters of its bits and our light."""
     metric = record.text("metric")
     if metric != "efficiency":
@@ -567,10 +607,10 @@ def slow_light_array(record: Record, found: re.Match[str]) -> tuple[float, str]:
     )
     record.assume("our homodyne core with its modulators; converters of our families at its bits, our light")
     efficiency, hint = array_efficiency(core)
-    return efficiency, f"{hint}; its memory and its light are not told"
+    return Predicted(efficiency, f"{hint}; its memory and its light are not told")
 
 
-def two_modulators(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def two_modulators(record: Record, found: re.Match[str]) -> Predicted:
     """Return the effective bits of products of two modulators in a row, read by one detector and ADC.
 
     Notes
@@ -587,10 +627,10 @@ def two_modulators(record: Record, found: re.Match[str]) -> tuple[float, str]:
     rin = ratio_from_db(table.build(Laser, "laser").rin_db_per_hz) * to_si("x_hz", LIGHTNING_GHZ, "GHz") / 2.0
     square = 2.0 * 4.0**-dac.enob_bits / 36.0 + 4.0**-adc.enob_bits / 12.0 + rin / 9.0
     record.assume("our own DACs, ADC and laser; light enough")
-    return -0.5 * math.log2(12.0 * square), "fibres: drift of bias and polarisation is not here"
+    return Predicted(-0.5 * math.log2(12.0 * square), "fibres: drift of bias and polarisation is not here")
 
 
-def netcast_accuracy(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def netcast_accuracy(record: Record, found: re.Match[str]) -> Predicted:
     """Return the accuracy of digits read with the stated light, every product executed with its photons."""
     energy = re.match(r"(\d+) aJ", record.text("config"))
     photons = photons_of(to_si("x_j", float(energy[1]), "fJ") / 1e3) if energy else 1.0
@@ -599,16 +639,16 @@ def netcast_accuracy(record: Record, found: re.Match[str]) -> tuple[float, str]:
     )
     exact = digit_accuracy(math.inf)
     hint = f"{photons:.3g} photons a multiplication; without noise {exact:.1%}: their digits are easier"
-    return digit_accuracy(photons), hint
+    return Predicted(digit_accuracy(photons), hint)
 
 
-def mesh_of_four(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def mesh_of_four(record: Record, found: re.Match[str]) -> Predicted:
     """Return the accuracy of a mesh of four ports and three layers, trained in itself."""
     record.assume("points in two rings, couplers and heaters of our tables; mean of chips and sets of points")
-    return mesh_accuracy(), "published is 'more than'; their points and tasks are not these"
+    return Predicted(mesh_accuracy(), "published is 'more than'; their points and tasks are not these")
 
 
-def ring_weights(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def ring_weights(record: Record, found: re.Match[str]) -> Predicted:
     """Return the effective bits of a weight that a bank of so many rings holds, from our ring bank."""
     rings = re.match(r"(\d+) ring", record.text("config"))
     if record.text("metric") != "effective bits" or not rings:
@@ -618,10 +658,12 @@ def ring_weights(record: Record, found: re.Match[str]) -> tuple[float, str]:
     errors = bank.weight_errors()
     worst = max(errors, key=lambda cause: errors[cause])
     record.assume("our rings, their lock (9 bits, arXiv:2104.01164) and its driver")
-    return bank.weight_bits, f"most by the {worst}; 16 rings {default_ring_bank().weight_bits:.1f} bits"
+    return Predicted(
+        bank.weight_bits, f"most by the {worst}; 16 rings {default_ring_bank().weight_bits:.1f} bits"
+    )
 
 
-def programmed_mesh(record: Record, found: re.Match[str]) -> tuple[float, str]:
+def programmed_mesh(record: Record, found: re.Match[str]) -> Predicted:
     """Return the effective bits of the matrices that a mesh was set to, from our couplers and heaters."""
     set_to = re.match(r"(\d+) modes, (Haar|permutations)", record.text("config"))
     if record.text("metric") != "effective bits" or not set_to:
@@ -629,10 +671,9 @@ def programmed_mesh(record: Record, found: re.Match[str]) -> tuple[float, str]:
         raise SkipError(msg)
     bits = matrix_bits(int(set_to[1]), permutation=set_to[2] == "permutations")
     record.assume("our couplers, not corrected, and our heaters; moduli alone, as amplitude fidelities")
-    return bits, f"amplitude fidelity {1.0 - 2.0 ** (-2.0 * bits) / 24.0:.2%}"
+    return Predicted(bits, f"amplitude fidelity {1.0 - 2.0 ** (-2.0 * bits) / 24.0:.2%}")
 
 
-Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         r"Lightening-Transformer LT-([BL]) (\d)b": lightening_parts,
@@ -652,4 +693,4 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         r"Universal linear optics|QuiX": programmed_mesh,
     }
 )
-"""How a system's name begins, and what predicts it."""
+"""Rules by the pattern with which a system's name begins."""

@@ -1,6 +1,6 @@
-"""Published measurements as rows of text, what became of each, and the statistics of a set of rows.
+"""Rows of a table of published measurements, the outcome of each, and statistics of the errors.
 
-Rows are strict about numbers and tolerant about what is left out.
+A cell that is left out may be assumed, and the assumption is noted; a number that cannot be is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,8 @@ PER_CENT = 0.01
 """One per cent."""
 RECALLED = "recalled"
 """Provenance of rows that nobody has looked up; they are never judged."""
+CONSTANT_SHARE = 0.5
+"""Share of the peak, or of the line rate, that the trivial prediction assumes of every row; dimensionless."""
 
 
 FAR_OFF = 0.20
@@ -42,26 +44,26 @@ def simplified(text: str) -> str:
 
 
 class SkipError(HeliographError):
-    """A row that cannot be predicted; the message says why."""
+    """Row that cannot be predicted, with the reason: it is skipped."""
 
 
 class FileError(ParameterError):
-    """A cell that cannot be, named by file and line: the file is refused, not its row alone."""
+    """Invalid cell, named by file and line: the whole file is refused."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One row of a file of measurements, with what had to be assumed to use it."""
+    """One row of a table of measurements, with the assumptions that it takes to use it."""
 
     where: str
-    """``file:line``."""
+    """Place of the row, ``file:line``."""
     cells: dict[str, str]
-    """Text of each column that the file has."""
+    """Text of each column of the file."""
     assumed: list[str] = field(default_factory=list)
-    """What was assumed, in words; grows while the row is read."""
+    """Assumptions in words, noted while the row is read (`assume`)."""
 
     def text(self, column: str) -> str:
-        """Return a cell, or nothing if the row lacks it."""
+        """Return a cell; empty if the row lacks it or it says that nothing was published (`ABSENT`)."""
         value = self.cells.get(column, "")
         return "" if value.lower() in ABSENT else value
 
@@ -71,7 +73,7 @@ class Record:
         Parameters
         ----------
         column : str
-            Which.
+            Name of the column.
         strict : bool
             Whether text that is no number is an error of the file rather than of the row.
 
@@ -115,7 +117,7 @@ class Record:
         return int(value)
 
     def needed(self, column: str) -> int:
-        """Return a whole number that nothing can stand in for.
+        """Return a whole number of at least 1 for which nothing can be assumed.
 
         Raises
         ------
@@ -142,7 +144,7 @@ def read_records(path: Path, *, needs: Sequence[Sequence[str]]) -> list[Record]:
     path : pathlib.Path
         UTF-8 text with a header; lines that start with ``#`` are skipped.
     needs : sequence of sequences of str
-        Columns without which the file is not of this kind: of each group at least one.
+        Groups of columns; a file without any column of some group is not a table of this kind.
 
     Raises
     ------
@@ -205,28 +207,28 @@ def check_provenance(record: Record) -> None:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """One row, filled in as it is judged: what was measured, what is predicted, or why it was skipped."""
+    """Measured and predicted value of a row, or the reason why it was skipped; filled in within `judged`."""
 
     id: str
     """Name of the row."""
     source: str
     """Publication or repository."""
     unit: str
-    """SI unit of both values."""
+    """SI unit of all values."""
     measured: float | None = None
-    """Published value, or None if the row has none."""
+    """Published value; None if the row has none."""
     predicted: float | None = None
-    """Our value, or None if the row was skipped."""
+    """Predicted value; None if the row was skipped."""
     constant: float | None = None
-    """Value of the trivial constant, or None where there is no such rule."""
+    """Value of the trivial prediction (`CONSTANT_SHARE`); None where there is none."""
     assumed: tuple[str, ...] = ()
-    """What had to be assumed."""
+    """Assumptions in words."""
     skipped: str | None = None
-    """Why the row was skipped, or None."""
+    """Reason why the row was skipped; None if it was not."""
     hint: str = ""
-    """Where the predicted time goes, for rows that miss."""
+    """Why a prediction may miss, such as the parts that take most of the time; shown for rows that miss."""
     beside: Mapping[str, float | bool | str] = field(default_factory=dict)
-    """Further answers to the same question, by name."""
+    """Further values of the row by column, written to its record."""
 
     @property
     def relative_error(self) -> float | None:
@@ -235,12 +237,12 @@ class Outcome:
 
     @property
     def constant_error(self) -> float | None:
-        """The same for the trivial constant."""
+        """Trivial prediction less measured, over measured."""
         return _relative(self.constant, self.measured)
 
     @property
     def far_off(self) -> bool:
-        """Whether it misses by more than `FAR_OFF`."""
+        """Whether the prediction misses by more than `FAR_OFF`."""
         return abs(self.relative_error or 0.0) > FAR_OFF
 
     def record(self) -> dict[str, Any]:
@@ -260,30 +262,43 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """Findings beside the rows of a kind: text below the report, and a file of records if it has a name."""
+    """Further findings of a kind of validation: text below the report, and a JSON file if it has a name."""
 
     find: Callable[[Sequence[Outcome]], Sequence[Any]] = lambda outcomes: outcomes
-    """The findings, dataclasses or plain data, from the rows; these themselves by default."""
+    """Computes the findings, dataclasses or plain data, from all outcomes; by default these themselves."""
     text: Callable[[Sequence[Any]], str]
-    """Findings as the terminal shows them; empty where there is nothing to tell."""
+    """Formats the findings for the terminal; empty if there are none."""
     name: str = ""
-    """What the file is called after."""
+    """Suffix of the JSON file's name; empty writes none."""
 
     def records(self, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
         """Return the findings as plain data."""
         return [dict(one if isinstance(one, Mapping) else vars(one)) for one in self.find(outcomes)]
 
 
+class Predicted(NamedTuple):
+    """Value that a rule predicts for a row."""
+
+    value: float
+    """In SI units, or in that of the row where the rule says so."""
+    remark: str = ""
+    """Sentence on what the value rests on, or on why it may miss; shown beside it."""
+
+
+Rule = Callable[[Record, re.Match[str]], Predicted]
+"""Prediction of a row, given the match of its name with the pattern under which the rule is listed."""
+
+
 @contextmanager
 def judged(record: Record, name: str | None = None, *, unit: str = "s") -> Iterator[Outcome]:
-    """Yield the outcome of a row to be filled in; an error on the way is why the row is skipped.
+    """Yield the outcome of a row to be filled in; an error within the block is the reason to skip the row.
 
-    What is found before an error stays, so the prediction is to be filled in last.
+    Fields that were set before the error stay, so the prediction is to be set last.
 
     Parameters
     ----------
     record : Record
-        The row; what it assumes is noted at the end.
+        The row; its assumptions are copied at the end of the block.
     name : str, optional
         Name of the outcome, if not the row's own.
     unit : str
@@ -292,7 +307,7 @@ def judged(record: Record, name: str | None = None, *, unit: str = "s") -> Itera
     Raises
     ------
     FileError
-        The error itself if it is one of the file.
+        If a cell is invalid: the file is refused.
     """
     outcome = Outcome(
         id=record.text("id") or record.where if name is None else name,
@@ -311,18 +326,18 @@ def judged(record: Record, name: str | None = None, *, unit: str = "s") -> Itera
 def outcomes_of(
     records: Sequence[Record],
     outcomes: Callable[[Record], Iterable[Outcome]],
-    told: OnProgress | None,
+    progress: OnProgress | None,
     *,
     label: str = "rows",
     every: int = 1,
 ) -> tuple[Outcome, ...]:
-    """Return what becomes of each row, and tell progress after so many rows."""
-    found: list[Outcome] = []
+    """Return the outcomes of all rows; progress, if any, is called every `every` rows."""
+    judged_rows: list[Outcome] = []
     for number, record in enumerate(records, start=1):
-        found += outcomes(record)
-        if told is not None and (number % every == 0 or number == len(records)):
-            told(label, number, len(records))
-    return tuple(found)
+        judged_rows += outcomes(record)
+        if progress is not None and (number % every == 0 or number == len(records)):
+            progress(label, number, len(records))
+    return tuple(judged_rows)
 
 
 def _relative(value: float | None, measured: float | None) -> float | None:
@@ -331,7 +346,7 @@ def _relative(value: float | None, measured: float | None) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """Errors of a set of rows; all are fractions, and None where no row was predicted."""
+    """Relative errors of a set of rows, as fractions; None where no row was predicted."""
 
     n: int
     """Rows predicted."""
@@ -346,7 +361,7 @@ class Statistics:
     bias: float | None
     """Mean of relative errors with their sign."""
     constant_mean_abs_error: float | None
-    """Mean absolute relative error of the trivial constant on the same rows."""
+    """Mean absolute relative error of the trivial prediction on the same rows."""
 
 
 def statistics(outcomes: Iterable[Outcome]) -> Statistics:
@@ -372,10 +387,10 @@ def statistics(outcomes: Iterable[Outcome]) -> Statistics:
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """Every row of one run of ``heliograph validate``."""
+    """Outcomes of one run of ``heliograph validate``."""
 
     kind: str
-    """``training``, ``famous``, ``kernels``, ``collectives``, ``memory``, ``photonic`` or ``network``."""
+    """Kind of validation, one of `experiments.validation.driver.KINDS`."""
     outcomes: tuple[Outcome, ...]
     """Rows in the order of the file."""
 
@@ -386,7 +401,7 @@ class Validation:
 
     @property
     def skipped(self) -> tuple[Outcome, ...]:
-        """Rows that were not."""
+        """Rows that were skipped."""
         return tuple(one for one in self.outcomes if one.skipped is not None)
 
     @property
@@ -416,7 +431,7 @@ class Validation:
         return statistics(self.outcomes)
 
     def record(self) -> dict[str, Any]:
-        """Return everything as plain data; what ``--json`` prints."""
+        """Return everything as plain data."""
         return {
             "rows": [one.record() for one in self.outcomes],
             "by_source": {source: _record(one) for source, one in self.by_source().items()},
@@ -429,4 +444,4 @@ def _record(found: Statistics) -> dict[str, Any]:
 
 
 STATISTICS: Sequence[str] = tuple(Statistics.__dataclass_fields__)
-"""Names of the statistics, in the order in which they are shown."""
+"""Names of the statistics, in the order of the report's columns."""

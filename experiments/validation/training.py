@@ -1,4 +1,4 @@
-"""Step times and memory of published training runs against predictions, times against one constant too."""
+"""Step times and memory of published training runs against predictions and one trivial constant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,15 @@ from experiments.validation.machines import (
     with_ends_counted,
     with_room,
 )
-from experiments.validation.rows import FileError, Outcome, Record, SkipError, check_provenance, judged
+from experiments.validation.rows import (
+    CONSTANT_SHARE,
+    FileError,
+    Outcome,
+    Record,
+    SkipError,
+    check_provenance,
+    judged,
+)
 from heliograph.systems import System
 from simulator.engine.compiled.step import play_step
 from simulator.errors import ParameterError
@@ -51,11 +59,9 @@ NEEDS = (
     ("hidden",),
     ("iteration_time_s", "derived_iteration_time_s", "tokens_per_s_per_gpu"),
 )
-"""Columns without which a file is no table of training runs; of each group one."""
+"""Groups of columns; a table of training runs has at least one column of each group."""
 MEMORY_NEEDS = (("quantity",), ("measured",), ("unit",))
-"""Columns without which a file is no table of memory; of each group one."""
-CONSTANT_SHARE = 0.5
-"""Share of the peak that the trivial constant assumes; dimensionless."""
+"""Groups of columns; a table of memory has at least one column of each group."""
 TRAINING = (
     "source",
     "system",
@@ -68,10 +74,10 @@ TRAINING = (
     "global_batch_sequences",
     "precision",
 )
-"""Columns in which rows of the same training agree; what else differs is its plan."""
+"""Columns in which rows of the same training agree; the other columns are its plan."""
 MEMORY_SHARE, CAST = "memory_share", "cast"
-"""Names beside a row: what its fullest rank needs, over an accelerator's memory; whether products have fewer
-bits than weights."""
+"""Keys of `Outcome.beside`: memory of the fullest rank over that of an accelerator, and whether products have
+fewer bits than weights."""
 LEAST_PLANS = 3
 """Fewest plans of a training that are ranked."""
 APART = 0.05
@@ -85,15 +91,15 @@ class Forecast:
     step_time_s: float
     """Time of the step."""
     parts_s: dict[str, float]
-    """The same by what it went to, mean over ranks."""
+    """Time by category, mean over ranks."""
     energy_j: float
     """Energy of all accelerators, their servers and the network."""
     components_j: dict[str, float]
-    """The same by component."""
+    """Energy by component."""
 
     @property
     def hint(self) -> str:
-        """Where the time goes beside products, in words."""
+        """Shares of the time of products, and of the largest other category, in words."""
         others = {name: seconds for name, seconds in self.parts_s.items() if name != PRODUCTS}
         if not others:
             return ""
@@ -103,15 +109,14 @@ class Forecast:
 
 
 def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
-    """Return the predicted step, whether or not the memory would hold it.
+    """Return the predicted step, whether or not it fits the memory.
 
     Notes
     -----
     Once its pipeline is full, a step is periodic: every further microbatch (or round of them, where stages
-    are interleaved) takes as long as the one before. Steps of more than `MOST_PASSES` passes are therefore
-    run with so few microbatches that the pipeline just fills, and with twice as many, and continued in a
-    straight line. The error is below half a percent (a test holds it); ``heliograph step`` always
-    runs the whole.
+    are interleaved) takes as long as the one before. A step of more than `MOST_PASSES` passes is therefore
+    run with as few microbatches as fill the pipeline, and with twice as many, and extrapolated linearly. The
+    error is below half a per cent (a test holds it); ``heliograph step`` always runs the whole step.
     """
     least = max(LEAST_MICROBATCHES, plan.schedule.kind.least_microbatches.of(plan.axes.pp))
     twice = 2 if plan.schedule.kind.splits_backward else 1  # up to 2 pp - 1 passes are in flight (ZB-H2)
@@ -124,19 +129,19 @@ def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     )
     rounds = plan.microbatches / filled - 1.0
     return Forecast(
-        step_time_s=_continued(short.step_time_s, long.step_time_s, rounds),
-        parts_s=_continued_parts(short.parts_s, long.parts_s, rounds),
-        energy_j=_continued(short.energy_j, long.energy_j, rounds),
-        components_j=_continued_parts(short.components_j, long.components_j, rounds),
+        step_time_s=_extrapolated(short.step_time_s, long.step_time_s, rounds),
+        parts_s=_extrapolated_parts(short.parts_s, long.parts_s, rounds),
+        energy_j=_extrapolated(short.energy_j, long.energy_j, rounds),
+        components_j=_extrapolated_parts(short.components_j, long.components_j, rounds),
     )
 
 
-def _continued(short: float, long: float, rounds: float) -> float:
+def _extrapolated(short: float, long: float, rounds: float) -> float:
     return short + (long - short) * rounds
 
 
-def _continued_parts(short: dict[str, float], long: dict[str, float], rounds: float) -> dict[str, float]:
-    return {name: _continued(short.get(name, 0.0), long.get(name, 0.0), rounds) for name in short | long}
+def _extrapolated_parts(short: dict[str, float], long: dict[str, float], rounds: float) -> dict[str, float]:
+    return {name: _extrapolated(short.get(name, 0.0), long.get(name, 0.0), rounds) for name in short | long}
 
 
 @lru_cache(maxsize=512)
@@ -154,7 +159,7 @@ def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
 
 
 def outcome(record: Record) -> Outcome:
-    """Return what becomes of a published training run; numbers that cannot be raise `ParameterError`."""
+    """Return the outcome of a published training run; an invalid cell raises `ParameterError`."""
     with judged(record) as row:
         row.measured = measured_s(record)
         check_provenance(record)
@@ -191,14 +196,14 @@ class Ranking:
 
 
 def ranking(outcomes: Iterable[Outcome], forecast_of: Callable[[Outcome], float | None]) -> Ranking | None:
-    """Return how well plans are ranked; None where no training has enough of them.
+    """Return the quality of a ranking of plans; None if no training has `LEAST_PLANS` of them.
 
     Parameters
     ----------
     outcomes : iterable of Outcome
         Rows of published runs.
     forecast_of : callable
-        The step time by which plans are ranked, of a row.
+        Returns the step time of a row by which plans are ranked; None leaves the row out.
     """
     trainings: dict[Any, list[tuple[float, float]]] = {}
     for one in outcomes:
@@ -229,7 +234,7 @@ def ranking(outcomes: Iterable[Outcome], forecast_of: Callable[[Outcome], float 
 
 
 def ranking_text(outcomes: Iterable[Outcome]) -> str:
-    """Return in words how well plans of the same training are ranked, and how well by the constant."""
+    """Return in words the quality of the predicted ranking, with that of the trivial constant in brackets."""
     rows = tuple(outcomes)
     found, constant = (ranking(rows, of) for of in (lambda one: one.predicted, lambda one: one.constant))
     if found is None or constant is None:
@@ -246,7 +251,7 @@ def ranking_text(outcomes: Iterable[Outcome]) -> str:
 
 
 def refused_text(outcomes: Iterable[Outcome]) -> str:
-    """Return in words how many plans that ran the memory model refuses."""
+    """Return in words the number of published plans that the memory model would refuse."""
     shares = {
         width: [float(one.beside[MEMORY_SHARE]) for one in rows]
         for width, rows in _by_width(outcomes).items()
@@ -294,8 +299,16 @@ def measured_s(record: Record) -> float:
     return tokens / (rate * record.needed("n_accelerators"))
 
 
-def run_of(record: Record) -> tuple[System, TransformerConfig, Plan]:
-    """Return the system, model and plan of a row."""
+class PublishedRun(NamedTuple):
+    """System, model and plan of a published run."""
+
+    system: System
+    config: TransformerConfig
+    plan: Plan
+
+
+def run_of(record: Record) -> PublishedRun:
+    """Return the run that a row describes."""
     system = system_of(record)
     plan = plan_of(record, system.accelerators)
     dropout = plan.recompute.attention is Attention.FULL
@@ -304,7 +317,7 @@ def run_of(record: Record) -> tuple[System, TransformerConfig, Plan]:
     check(config, plan, accelerators=system.accelerators)
     host_bytes = HOST_MEMORY_BYTES.get(system.gpu.name, 0.0)
     plan = with_room(record, config, plan, system.gpu.memory.capacity_bytes + host_bytes)
-    return system, config, plan
+    return PublishedRun(system, config, plan)
 
 
 def constant_s(gpu: Gpu, config: TransformerConfig, plan: Plan) -> float:
@@ -324,7 +337,7 @@ def constant_s(gpu: Gpu, config: TransformerConfig, plan: Plan) -> float:
 
 
 def recomputed_flops(config: TransformerConfig, plan: Plan) -> float:
-    """Return the operations of what is computed again in whole blocks, over the whole batch."""
+    """Return the operations of the forward passes of blocks that are recomputed whole, over the batch."""
     kept = {name: plan.value(name) for name in ("micro_batch", "sequence_length", "precision")}
     bare = Plan.of(**kept, attention=Attention.FULL)
     products = (
@@ -342,7 +355,7 @@ def peak_flop_per_s(gpu: Gpu, plan: Plan) -> float:
 
 
 def memory_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row of published memory; numbers that cannot be raise `ParameterError`."""
+    """Return the outcome of a row of published memory; an invalid cell raises `ParameterError`."""
     share = record.text("unit") in {"1", "%"}
     with judged(record, unit="1" if share else "B") as row:
         value = record.number("measured", strict=True)
@@ -374,28 +387,28 @@ def _model_and_plan(record: Record) -> tuple[TransformerConfig, Plan]:
     return model_of(record, pp=plan.axes.pp, dropout=dropout), plan
 
 
-def _uninterleaved(record: Record) -> tuple[TransformerConfig, Plan, int]:
-    """Return model, plan without interleaving, and the chunks that a closed form takes into account."""
-    chunks = record.whole("vpp") or 1
-    plain = Record(record.where, record.cells | {"vpp": "1"}, record.assumed)
-    return *_model_and_plan(plain), chunks
+def _uninterleaved(record: Record) -> tuple[TransformerConfig, Plan]:
+    """Return the model and the plan of a row without interleaving, as closed forms take it."""
+    return _model_and_plan(Record(record.where, record.cells | {"vpp": "1"}, record.assumed))
 
 
 def first_stage_activations(record: Record) -> float:
-    """Return the activations of the first stage: all layers' worth, more if stages are interleaved.
+    """Return the activations of the first stage: those of as many layers as the model has, or more.
 
     References
     ----------
-    Korthikanti et al., arXiv:2205.05198, section 4.2.3: L layers, times 1 + (p - 1)/(p v) when interleaved.
+    Korthikanti et al., arXiv:2205.05198, section 4.2.3: L layers, times 1 + (p - 1)/(p v) if p stages of
+    v chunks are interleaved.
     """
-    config, plan, chunks = _uninterleaved(record)
+    config, plan = _uninterleaved(record)
+    chunks = record.whole("vpp") or 1
     extra = 1.0 + (plan.axes.pp - 1) / (plan.axes.pp * chunks) if chunks > 1 else 1.0
     return layer_activation_bytes(config, plan.share) * config.layers * extra
 
 
 def activations_share(record: Record) -> float:
     """Return a block's activations over those with tensor parallelism alone."""
-    config, plan, _ = _uninterleaved(record)
+    config, plan = _uninterleaved(record)
     alone = plan.with_(sequence_parallel=False, recompute=Recompute.NONE)
     return layer_activation_bytes(config, plan.share) / layer_activation_bytes(config, alone.share)
 
@@ -407,14 +420,14 @@ def block_states(record: Record) -> float:
     ----------
     Korthikanti et al., arXiv:2205.05198, figure 1: 12 L h^2 parameters of 18 bytes, embeddings left out.
     """
-    config, plan, _ = _uninterleaved(record)
+    config, plan = _uninterleaved(record)
     plan = plan.with_(precision=Precision.BF16, grad_bytes=4)
     matrices = config.layers * (config.attention_matrices + config.experts * config.expert_matrices)
     return matrices * _state_bytes(plan) / (plan.axes.tp * plan.axes.pp)
 
 
 def model_states(record: Record) -> float:
-    """Return weights, gradients and optimizer of a model of so many parameters over data-parallel ranks.
+    """Return weights, gradients and optimizer states of a rank, from the number of parameters (``params_B``).
 
     References
     ----------
@@ -456,4 +469,4 @@ QUANTITIES: Mapping[str, Callable[[Record], float]] = MappingProxyType(
         "peak allocated": fullest_rank,
     }
 )
-"""What a row may have measured, and how it is predicted."""
+"""Predictions of memory by the quantity that a row measured."""

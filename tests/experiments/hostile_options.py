@@ -97,9 +97,11 @@ def cases(first_words):
 def words(name, options, values):
     """Return a command's words; what is told by its place stands behind ``--``."""
     flags = [
-        f"{one.flag}={values[one.path]}" for one in options if one.path in values and not one.told.positional
+        f"{one.flag}={values[one.path]}"
+        for one in options
+        if one.path in values and not one.declaration.positional
     ]
-    places = [values[one.path] for one in options if one.path in values and one.told.positional]
+    places = [values[one.path] for one in options if one.path in values and one.declaration.positional]
     return [*name.split(), *flags, *(["--", *places] if places else [])]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli import BAD_INPUT, COMMANDS, INTERRUPTED, RENAMED, SUBJECTS, Driven, drive
+from experiments.cli import BAD_INPUT, COMMANDS, INTERRUPTED, RENAMED, SUBJECTS, Output, drive
 from experiments.hardware import Hardware
 from experiments.study import Parser, Result, Study, add_options, option, options_of, study_from
 from experiments.sweep import values_of
@@ -69,7 +69,7 @@ def parsed(*words):
 
 
 def driven(**changes):
-    return Driven(**({"json": False, "csv": False, "debug": False, "out": None} | changes))
+    return Output(**({"json": False, "csv": False, "debug": False, "out": None} | changes))
 
 
 def program(*words, **environment):

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 import heliograph as hg
 from experiments import validation
 from experiments.__main__ import main
-from experiments.network.breakeven import Line, best_line, first_of_each
+from experiments.network.breakeven import Line, best_line, best_of_each_layout
 from experiments.network.links import link_kinds, link_loads, rows_by_kind
 from experiments.search import Findings, topology_text
 from experiments.validation.rows import read_records
@@ -317,7 +317,7 @@ def test_several_layouts_are_run_at_each_point() -> None:
     """The quickest plan of each of the four quickest layouts, for estimates of one layout err alike."""
     times_s = np.array([3.0, 1.0, 2.0, np.inf, 1.5, 4.0, 5.0, 6.0])
     layout = np.array([0, 1, 1, 2, 0, 3, 4, 5])
-    assert first_of_each(times_s, layout) == [1, 4, 5, 6]
+    assert best_of_each_layout(times_s, layout) == [1, 4, 5, 6]
 
 
 def test_the_best_line_is_the_best_of_each_point() -> None:

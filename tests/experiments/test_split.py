@@ -18,13 +18,13 @@ from experiments.split import (
     WINDOWS,
     Choice,
     Objective,
-    Shipped,
+    ReferenceProducts,
     Trial,
-    _patterns,
-    by_law,
+    _reference_names,
     cheapest,
     gradient_prices,
     neighbours,
+    noise_at_lengths,
     sensitivities,
     without_rescues,
 )
@@ -45,7 +45,7 @@ def drawn(seed, groups=4, ways=3, gradients=2):
     return [
         Choice(
             group=f"g{group}" if group < groups - gradients else f"g{group}:grad_input",
-            way=f"w{way}",
+            setting=f"w{way}",
             light=way > 0,
             energy_j=float(rng.uniform(1.0, 2.0)) + (way == 0),
             time_s=float(rng.uniform(1.0, 2.0)) + (way == 0),
@@ -95,7 +95,7 @@ def test_its_dual_is_the_price_of_a_nat():
 def test_no_exchange_of_one_group_saves_anything_within_the_budget():
     choices = drawn(3, groups=5)
     best = cheapest(choices, 1.5, Objective.ENERGY)
-    for one in neighbours(best.whole, choices, Objective.ENERGY):
+    for one in neighbours(best.unmixed, choices, Objective.ENERGY):
         cost, rise = math.fsum(x.energy_j for x in one), math.fsum(x.rise_nats for x in one)
         assert rise > 1.5 or cost >= best.total(Objective.ENERGY) - 1e-12
 
@@ -117,7 +117,7 @@ def test_every_product_of_the_model_that_ships_has_a_sensitivity():
 
 @pytest.fixture(scope="module")
 def shipped():
-    return Shipped()
+    return ReferenceProducts()
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_counts_are_what_products_cost_executed(shipped, bench, group, left_out)
     What the first layer's attention clips with all rescues falls on fewer outputs than in those windows.
     """
     core = without_rescues(load_core("homodyne+hybrid+rotation+block"))[left_out]
-    sites = _patterns(group)
+    sites = _reference_names(group)
     errors = shipped.errors("light", core.analog, sites)
     counted = math.fsum(errors[site].nats(sensitivities()[site]) for site in sites)
     executed = np.mean(bench.rises(dict.fromkeys(sites, AnalogNumerics(core.analog(Phase.FORWARD))), 1))
@@ -209,7 +209,9 @@ def test_sums_in_blocks_grow_no_noisier_with_length_and_others_do():
     core, longer = load_core("homodyne+hybrid+rotation+block"), {}
     for left_out, one in without_rescues(core).items():
         judge = functools.partial(of_core, one)
-        short, whole = (by_law(judge, (product,), {"values.0": length})["values.0"] for length in (256, 8192))
+        short, whole = (
+            noise_at_lengths(judge, (product,), {"values.0": length})["values.0"] for length in (256, 8192)
+        )
         longer[left_out] = whole / short
     assert longer[""] == pytest.approx(1.0, abs=0.3)
     assert longer["block"] > 1.4
@@ -230,26 +232,26 @@ class Planted:
 def test_a_split_is_solved_anew_until_all_that_it_takes_is_measured(monkeypatch):
     """Counts three times too low: what is left is the optimum of what products cost, of those it tried."""
     choices = drawn(2, groups=5)
-    true = {(one.group, one.way): 3.0 * one.rise_nats for one in choices}
-    monkeypatch.setattr("experiments.split._numerics", lambda some, specs: (some[0].group, some[0].way))
+    true = {(one.group, one.setting): 3.0 * one.rise_nats for one in choices}
+    monkeypatch.setattr("experiments.split._numerics", lambda some, specs: (some[0].group, some[0].setting))
     trial = Trial(bench=Planted(true), specs={}, progress=lambda *told: None)
     kept = {BOTH: choices, "light": [one for one in choices if one.light]}
-    settled = trial.settled(kept, 1.5, Objective.ENERGY)
+    settled = trial.settle(kept, 1.5, Objective.ENERGY)
     best = cheapest(settled[BOTH], 1.5, Objective.ENERGY)
     forward = [(one, share) for one, share in best.taken if ":" not in one.group]
     gradients = math.fsum(one.rise_nats * share for one, share in best.taken if ":" in one.group)
     assert cheapest(choices, 1.5, Objective.ENERGY).taken != best.taken
-    cost = math.fsum(true[one.group, one.way] * share for one, share in forward) + gradients
+    cost = math.fsum(true[one.group, one.setting] * share for one, share in forward) + gradients
     assert cost <= 1.5 * (1.0 + 1e-9)
-    assert len(trial.bench.asked) == len(set(trial.bench.asked)) == len(trial.alone)
-    assert trial.counted[forward[0][0].group, forward[0][0].way] * 3.0 == pytest.approx(
+    assert len(trial.bench.asked) == len(set(trial.bench.asked)) == len(trial.measured_nats)
+    assert trial.predicted_nats[forward[0][0].group, forward[0][0].setting] * 3.0 == pytest.approx(
         forward[0][0].rise_nats
     )
-    measured = {(one.group, one.way) for one in settled["light"]} & set(trial.alone)
+    measured = {(one.group, one.setting) for one in settled["light"]} & set(trial.measured_nats)
     assert all(
-        one.rise_nats == pytest.approx(true[one.group, one.way])
+        one.rise_nats == pytest.approx(true[one.group, one.setting])
         for one in settled["light"]
-        if (one.group, one.way) in measured
+        if (one.group, one.setting) in measured
     )
 
 

@@ -1,7 +1,18 @@
 """ASTRA-sim's analytical backends, repeated to the nanosecond: clock, networks, ranks, collectives.
 
-The simulator counts whole nanoseconds, and gigabytes of 2^30 bytes in the network only; chunks wait in a
-queue per dimension, and ranks pass messages.
+A collective is cut into chunks. Each chunk passes through phases, one collective along one dimension each,
+and waits for its turn in a queue of every dimension on every rank (`Rank`). In a phase an `Algorithm` on each
+rank decides which messages go when. It asks its port to pass a message over the memory bus, is told when that
+is done (`moved`), sends, and is told when a message has come (`received`). A `Network` carries messages,
+either as if each were alone (`Delays`) or in queues at every link (`Queues`). Everything happens in calls at
+whole nanoseconds of one `Clock`.
+
+Quirks that are repeated: times are cut to whole nanoseconds, and a gigabyte is 2^30 bytes in the network but
+1e9 bytes in memory. Where all ranks do the same at the same time, one rank stands for all (`Run.alike`).
+
+References
+----------
+ASTRA-sim at commit 518bd51, its analytical network at 599a047.
 """
 
 from __future__ import annotations
@@ -19,7 +30,7 @@ from simulator.operators import CollectiveKind
 
 
 class Method(Enum):
-    """Collective algorithm of a dimension's ranks."""
+    """Collective algorithm along a dimension, by its name in ASTRA-sim's files."""
 
     RING = "ring"
     DIRECT = "direct"
@@ -32,25 +43,25 @@ class Phase:
     """One collective of one chunk along one dimension."""
 
     kind: CollectiveKind
-    """What is done."""
+    """Collective."""
     method: Method
-    """How."""
+    """Algorithm."""
     ranks: int
-    """Ranks along the dimension."""
+    """Number of ranks along the dimension."""
     dimension: int
-    """Which dimension."""
+    """Number of the dimension."""
     size_bytes: int
-    """What a rank holds before; of an all-gather what it contributes."""
+    """Bytes that a rank holds before the phase; of an all-gather those that it contributes."""
     backwards: bool = False
-    """Whether the ring turns the other way."""
+    """Whether the ring is passed in the other direction."""
     window: int = 0
-    """Messages of a direct exchange in flight; 0 for all."""
+    """Most messages of a direct exchange in flight; 0 for no limit."""
     tree: int = 0
-    """Which of two trees."""
+    """Number of the tree; even and odd ones are different."""
 
     @property
     def left_bytes(self) -> int:
-        """What a rank holds after it."""
+        """Bytes that a rank holds after the phase."""
         if self.method is Method.DOUBLE_TREE:
             return self.size_bytes
         if self.kind is CollectiveKind.ALL_GATHER:
@@ -62,69 +73,88 @@ class Phase:
 
 @dataclass(frozen=True)
 class Message:
-    """A message that waits for its turn."""
+    """A message that is sent, paired with the one that is received at the same time."""
 
     to: int
-    """Places ahead of the sender's own of who receives it."""
+    """Receiver, in places ahead of the rank."""
     origin: int
-    """The same of who sends what is received in its stead."""
+    """Sender of the message that is received, in places ahead of the rank."""
     size_bytes: int
-    """Size."""
+    """Bytes of either message."""
 
 
 class Exchanging(Protocol):
-    """Port of a rank as far as algorithms ask that pass a message for each that comes."""
+    """Port of a rank for algorithms that send and receive messages in pairs."""
 
     def pass_memory(self, size_bytes: int, *, summed: bool) -> None:
-        """Move a message over the memory bus, then call `Algorithm.moved`."""
+        """Move a message over the memory bus, sum it with own data if asked; then call `Algorithm.moved`."""
 
     def exchange(self, message: Message) -> None:
-        """Send a message and receive one, then call `Algorithm.received`."""
+        """Send a message and wait for its counterpart; then call `Algorithm.received`."""
 
     def finish(self) -> None:
         """End the phase."""
 
 
 class Port(Exchanging, Protocol):
-    """Port of a rank: all that an algorithm asks of it."""
+    """Port of a rank for algorithms that send and receive separately, too."""
 
     def send(self, offset: int, size_bytes: int) -> None:
         """Send a message."""
 
     def receive(self, offset: int, size_bytes: int) -> None:
-        """Wait for a message, then call `Algorithm.received`."""
+        """Wait for a message; then call `Algorithm.received`."""
 
 
 class Algorithm(Protocol):
-    """Part of one rank in one phase of a collective."""
+    """One rank's part in one phase of a collective."""
 
     def start(self) -> None:
-        """Begin."""
+        """Begin the phase."""
 
     def moved(self) -> None:
-        """Go on after a message went over the memory bus."""
+        """Continue after a message has passed the memory bus."""
 
     def received(self) -> None:
-        """Go on after a message came."""
+        """Continue after a message has been received."""
 
 
 class _Exchange:
-    """Messages one after another, each of which lets the next go; subclasses say to whom and how many.
+    """Algorithm in which every received message triggers the next one; subclasses choose partners and sizes.
 
-    A round is `width` messages that nobody waited for and `later` that followed what was received; of an
-    all-reduce what is received is summed in the first round of two, of a reduce-scatter always.
+    A message is first prepared: it passes the memory bus and waits. It is sent when it has passed. `width`
+    messages are prepared at the start, and one more for each message received, so that `width` are always
+    under way. The phase ends when all are sent and `width` more have passed the bus, which are the last
+    received.
+
+    Messages are prepared in rounds: `width` that carry the rank's own data, then `later` that forward what
+    was received. What is forwarded is summed with own data in a reduce-scatter, and in the odd rounds of an
+    all-reduce, which first reduces and scatters and then gathers.
+
+    Parameters
+    ----------
+    phase : Phase
+        The phase.
+    port : Exchanging
+        Port of the rank.
+    messages : int
+        Number of messages that the rank sends.
+    width, later : int
+        Messages of a round that carry own data, and that forward received data.
     """
 
     def __init__(self, phase: Phase, port: Exchanging, *, messages: int, width: int, later: int) -> None:
         self._phase = phase
         self._port = port
-        self._left = messages
+        self._unsent = messages
         self._width = width
         self._later = later
-        self._credit = 0
+        self._passed = 0
+        """Messages that have passed the bus and are not sent yet."""
         self._round = 0
-        self._first_left = self._later_left = 0
-        self._waiting: deque[Message] = deque()
+        self._own_in_round = self._forwarded_in_round = 0
+        """Messages of either kind that are still to be prepared in this round."""
+        self._prepared: deque[Message] = deque()
         self._received = 0
 
     def start(self) -> None:
@@ -136,48 +166,49 @@ class _Exchange:
         self._prepare()
 
     def moved(self) -> None:
-        self._credit += 1
+        self._passed += 1
         self._try_send()
         self._try_finish()
 
     def _message(self) -> Message:
+        """Return the message to the present partner."""
         raise NotImplementedError
 
     def _advance(self) -> None:
         """Turn to the next partner."""
 
     def _prepare(self) -> None:
-        if not self._first_left and not self._later_left:
-            self._first_left, self._later_left = self._width, self._later
+        if not self._own_in_round and not self._forwarded_in_round:
+            self._own_in_round, self._forwarded_in_round = self._width, self._later
             self._round += 1
         summed = False
-        if self._first_left:
-            self._first_left -= 1
+        if self._own_in_round:
+            self._own_in_round -= 1
         else:
-            self._later_left -= 1
+            self._forwarded_in_round -= 1
             kind = self._phase.kind
             summed = kind is CollectiveKind.REDUCE_SCATTER or (
                 kind is CollectiveKind.ALL_REDUCE and self._round % 2 == 1
             )
         message = self._message()
-        self._waiting.append(message)
+        self._prepared.append(message)
         self._port.pass_memory(message.size_bytes, summed=summed)
         self._advance()
 
     def _try_send(self) -> None:
-        if self._waiting and self._left and self._credit:
-            message = self._waiting.popleft()
-            self._left -= 1
-            self._credit -= 1
+        if self._prepared and self._unsent and self._passed:
+            message = self._prepared.popleft()
+            self._unsent -= 1
+            self._passed -= 1
             self._port.exchange(message)
 
     def _try_finish(self) -> None:
-        if not self._left and self._credit == self._width:
+        if not self._unsent and self._passed == self._width:
             self._port.finish()
 
 
 class Ring(_Exchange):
-    """Each rank passes to the next; an all-to-all passes every part around one way."""
+    """Each rank passes to the next; an all-to-all passes every part around in one direction."""
 
     def __init__(self, phase: Phase, port: Exchanging) -> None:
         others = phase.ranks - 1
@@ -187,14 +218,14 @@ class Ring(_Exchange):
         }.get(phase.kind, others)
         super().__init__(phase, port, messages=messages, width=1, later=others)
         step = -1 if phase.backwards else 1
-        self._only = Message(step, -step, _part_bytes(phase))
+        self._to_next = Message(step, -step, _part_bytes(phase))
 
     def _message(self) -> Message:
-        return self._only
+        return self._to_next
 
 
 class Direct(_Exchange):
-    """Each rank sends its parts to all others at once, or to so many at a time."""
+    """Each rank sends its parts to all others at once, or to `Phase.window` of them at a time."""
 
     def __init__(self, phase: Phase, port: Port) -> None:
         others = phase.ranks - 1
@@ -203,23 +234,23 @@ class Direct(_Exchange):
         super().__init__(phase, port, messages=messages, width=width, later=width)
         self._others = others
         self._step = -1 if phase.backwards else 1
-        self._next = 0
+        self._partner = 0
         self._bytes = _part_bytes(phase)
 
     def _message(self) -> Message:
-        offset = self._step * (self._next + 1)
+        offset = self._step * (self._partner + 1)
         return Message(offset, -offset, self._bytes)
 
     def _advance(self) -> None:
-        self._next = (self._next + 1) % self._others
+        self._partner = (self._partner + 1) % self._others
 
     def moved(self) -> None:
-        """Go on, but send no sum before all parts of it have come."""
-        second = self._phase.kind is CollectiveKind.ALL_REDUCE and self._left <= self._others
+        """Continue; the second half of an all-reduce sends no sum before all of its parts are received."""
+        second = self._phase.kind is CollectiveKind.ALL_REDUCE and self._unsent <= self._others
         if not second:
             super().moved()
             return
-        self._credit += 1
+        self._passed += 1
         if self._received < self._others:
             return
         for _ in range(self._width):
@@ -228,13 +259,14 @@ class Direct(_Exchange):
 
 
 class HalvingDoubling(_Exchange):
-    """Pairs exchange at distances 1, 2, 4 and so on with halved parts, and back."""
+    """Pairs exchange at distances 1, 2, 4 and so on, halving the part each time; to gather, the other way."""
 
     def __init__(self, phase: Phase, port: Port, *, index: int) -> None:
         levels = phase.ranks.bit_length() - 1
         twice = phase.kind is CollectiveKind.ALL_REDUCE
         super().__init__(phase, port, messages=levels * (2 if twice else 1), width=1, later=levels - 1)
         self._index = index
+        """Place of the rank along the dimension."""
         self._growing = phase.kind is not CollectiveKind.ALL_GATHER
         self._distance = 1 if self._growing else phase.ranks // 2
         self._bytes = phase.size_bytes // 2 if self._growing else phase.size_bytes
@@ -245,12 +277,12 @@ class HalvingDoubling(_Exchange):
         return Message(offset, offset, self._bytes)
 
     def _advance(self) -> None:
-        self._turn()
+        self._next_distance()
         if self._distance == self._phase.ranks and self._phase.kind is CollectiveKind.ALL_REDUCE:
             self._growing = False
-            self._turn()
+            self._next_distance()
 
-    def _turn(self) -> None:
+    def _next_distance(self) -> None:
         if self._growing:
             self._distance, self._bytes = self._distance * 2, self._bytes // 2
         else:
@@ -258,6 +290,7 @@ class HalvingDoubling(_Exchange):
 
 
 def _part_bytes(phase: Phase) -> int:
+    """Return the bytes of one rank's part."""
     return phase.size_bytes if phase.kind is CollectiveKind.ALL_GATHER else phase.size_bytes // phase.ranks
 
 
@@ -277,9 +310,9 @@ def node_of(rank: int, ranks: int, *, tree: int) -> Node:
     Parameters
     ----------
     rank, ranks : int
-        Which of how many, a power of two.
+        Number of the rank, and of all ranks, a power of two.
     tree : int
-        Of even trees the last rank is the root, of odd ones the first.
+        Number of the tree: the root of even ones is the last rank, that of odd ones the first.
     """
     root, first = (ranks - 1, 0) if tree % 2 == 0 else (0, 1)
     top = first + ranks // 2 - 1
@@ -292,17 +325,25 @@ def node_of(rank: int, ranks: int, *, tree: int) -> Node:
 
 
 class DoubleTree:
-    """Whole chunks are summed on the way up, and copied on the way down."""
+    """All-reduce of whole chunks over a binary tree: they are summed upwards and the result copied downwards.
+
+    `received` is called first for each child, then once for the parent; `moved` follows each of them.
+    """
 
     def __init__(self, phase: Phase, port: Port, *, index: int) -> None:
         self._port = port
         self._bytes = phase.size_bytes
         node = node_of(index, phase.ranks, tree=phase.tree)
         self._up = None if node.parent is None else node.parent - index
+        """Parent, in places ahead of the rank; None at the root."""
         self._down = tuple(child - index for child in node.children)
-        self._missing = len(self._down)
+        """Children, in places ahead of the rank."""
+        self._unreceived = len(self._down)
+        """Children whose message has not come."""
         self._unsummed = len(self._down)
-        self._falls = False
+        """Children whose message is not summed."""
+        self._has_result = False
+        """Whether the parent has sent the result."""
 
     def start(self) -> None:
         """Wait for the children, or begin at a leaf."""
@@ -312,19 +353,19 @@ class DoubleTree:
             self._port.pass_memory(self._bytes, summed=False)
 
     def received(self) -> None:
-        """Sum what came from below, or take what came from above."""
-        if self._missing:
-            self._missing -= 1
+        """Sum a child's message, or take the parent's result."""
+        if self._unreceived:
+            self._unreceived -= 1
             self._port.pass_memory(self._bytes, summed=True)
         else:
-            self._falls = True
+            self._has_result = True
             self._port.pass_memory(self._bytes, summed=bool(self._down))
 
     def moved(self) -> None:
-        """Pass the sum up, or the result down."""
+        """Send the sum to the parent, or the result to the children."""
         if self._unsummed > 1:
             self._unsummed -= 1
-        elif self._up is None or self._falls:
+        elif self._up is None or self._has_result:
             for child in self._down:
                 self._port.send(child, self._bytes)
             self._port.finish()
@@ -334,9 +375,9 @@ class DoubleTree:
 
 
 NS_PER_S = 10**9
-"""The simulator counts whole nanoseconds."""
+"""Nanoseconds of a second; the simulator counts whole ones."""
 BYTES_PER_GB = 2**30
-"""Its gigabyte, of the network only."""
+"""Bytes of its gigabyte in the network."""
 
 Call = Callable[[], None]
 
@@ -346,7 +387,7 @@ MEMORY_PASSES = 3
 MEMORY_GB_PER_S = 1600.0
 """Rate at which a rank's memory reduces in its example systems; decimal gigabytes."""
 BYTES_PER_GB_OF_MEMORY = 1e9
-"""The simulator's gigabyte of memory."""
+"""Bytes of its gigabyte in memory."""
 
 
 class Shape(StrEnum):
@@ -358,7 +399,7 @@ class Shape(StrEnum):
 
 
 class Clock:
-    """Calls at whole nanoseconds, those of one nanosecond in the order in which they were asked for."""
+    """Calendar of calls at whole nanoseconds; those of one nanosecond run in the order of scheduling."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -366,7 +407,7 @@ class Clock:
         self._times: list[int] = []
 
     def after(self, delay_ns: int, call: Call) -> None:
-        """Do something some nanoseconds from now."""
+        """Schedule a call some nanoseconds from now."""
         time_ns = self.now_ns + delay_ns
         if time_ns not in self._calls:
             self._calls[time_ns] = deque()
@@ -374,7 +415,7 @@ class Clock:
         self._calls[time_ns].append(call)
 
     def run(self) -> None:
-        """Call until nothing is left."""
+        """Run until no call is left."""
         while self._times:
             self.now_ns = self._times[0]
             calls = self._calls[self.now_ns]
@@ -384,22 +425,25 @@ class Clock:
             del self._calls[self.now_ns]
 
 
-class Together:
-    """Calls of one rank: what it does in one nanosecond it does together."""
+class RankClock:
+    """Calls of one rank, of which those of one nanosecond run one after another, without other ranks between.
+
+    The first call that a rank schedules for a nanosecond sets its place among the ranks in that nanosecond.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._calls: dict[int, deque[Call]] = {}
 
     def after(self, delay_ns: int, call: Call) -> None:
-        """Do something some nanoseconds from now."""
+        """Schedule a call some nanoseconds from now."""
         time_ns = self._clock.now_ns + delay_ns
         if time_ns not in self._calls:
             self._calls[time_ns] = deque()
-            self._clock.after(delay_ns, self._call)
+            self._clock.after(delay_ns, self._run)
         self._calls[time_ns].append(call)
 
-    def _call(self) -> None:
+    def _run(self) -> None:
         calls = self._calls[self._clock.now_ns]
         while calls:
             calls.popleft()()
@@ -411,21 +455,21 @@ class Wires:
     """Links of one dimension."""
 
     shape: Shape
-    """How its ranks are wired."""
+    """Topology of its ranks."""
     ranks: int
-    """Ranks along it."""
+    """Number of ranks along it."""
     gigabytes_per_s: float
-    """Rate of a link as written, in the simulator's gigabytes."""
+    """Rate of a link, in the simulator's gigabytes of 2^30 bytes."""
     latency_ns: float
-    """Latency of a link as written."""
+    """Latency of a link."""
 
     @property
     def bytes_per_ns(self) -> float:
-        """Rate of a link as the simulator takes it."""
+        """Rate of a link in bytes per nanosecond."""
         return self.gigabytes_per_s * BYTES_PER_GB / NS_PER_S
 
     def hops(self, offset: int) -> int:
-        """Return the links to the rank that many places ahead."""
+        """Return the number of links to the rank `offset` places ahead."""
         if self.shape is Shape.SWITCH:
             return 2
         if self.shape is Shape.FULLY_CONNECTED:
@@ -435,21 +479,21 @@ class Wires:
 
 
 class Network(Protocol):
-    """Network that carries messages."""
+    """Carrier of messages."""
 
     def send(self, source: int, offset: int, dimension: int, size_bytes: int, arrived: Call) -> None:
         """Carry a message to the rank `offset` places ahead along a dimension, and call when it is there."""
 
 
 class Delays:
-    """The congestion-unaware backend: a message meets no other."""
+    """Congestion-unaware backend: every message travels as if it were alone."""
 
     def __init__(self, clock: Clock, dimensions: tuple[Wires, ...]) -> None:
         self._clock = clock
         self._dimensions = dimensions
 
     def send(self, source: int, offset: int, dimension: int, size_bytes: int, arrived: Call) -> None:
-        """Carry a message in the latency of all links and the time of one."""
+        """Carry a message in the latency of all links and the transmission time of one."""
         del source
         wires = self._dimensions[dimension]
         link_ns = wires.hops(offset) * wires.latency_ns
@@ -457,7 +501,7 @@ class Delays:
 
 
 class _Link:
-    """A link that forwards whole messages one after another."""
+    """Link that forwards whole messages one after another, first come first served."""
 
     def __init__(self, clock: Clock, wires: Wires) -> None:
         self._clock = clock
@@ -484,17 +528,17 @@ class _Link:
 
 
 class Queues:
-    """The congestion-aware backend: every link stores and forwards whole messages, first come first served.
+    """Congestion-aware backend: every link stores and forwards whole messages, first come first served.
 
     Parameters
     ----------
     clock : Clock
         Time.
     wires : Wires
-        The only dimension: that backend knows no more.
+        Links of the only dimension that this backend has.
     alike : bool
-        Whether all ranks do the same at the same time, so that one stands for all and links of the same
-        place relative to their rank are one.
+        Whether all ranks do the same at the same time: then one rank stands for all, and one link for all
+        links of the same place relative to their rank.
     """
 
     def __init__(self, clock: Clock, wires: Wires, *, alike: bool) -> None:
@@ -504,7 +548,7 @@ class Queues:
         self._links: dict[tuple[int, int], _Link] = {}
 
     def send(self, source: int, offset: int, dimension: int, size_bytes: int, arrived: Call) -> None:
-        """Carry a message link by link, the shorter way around a ring and clockwise if both are as long."""
+        """Carry a message link by link, the shorter way around a ring, forwards if both are as long."""
         del dimension
         self._hop(self._route(source, offset), size_bytes, arrived)
 
@@ -518,7 +562,7 @@ class Queues:
         self._links[place].send(size_bytes, lambda: self._hop(route, size_bytes, arrived))
 
     def _route(self, source: int, offset: int) -> Iterator[tuple[int, int]]:
-        """Return the links on the way: a rank and which of its links."""
+        """Yield the links of the route, each as a rank and the number of one of its links."""
         ranks = self._wires.ranks
         at = 0 if self._alike else source
         if self._wires.shape is Shape.FULLY_CONNECTED:
@@ -535,7 +579,7 @@ class Queues:
 
 @dataclass
 class _Chunk:
-    """A chunk on its way through its phases."""
+    """A chunk with its present phase and those that follow."""
 
     number: int
     phases: deque[Phase]
@@ -545,85 +589,96 @@ class _Chunk:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Delays that a rank adds to each message."""
+    """Delays that a rank adds to every message."""
 
     delay_ns: int
-    """Delay of each pass over the memory bus."""
+    """Delay of a pass over the memory bus."""
     memory_bytes_per_ns: float
     """Rate of its memory."""
 
     def summed_ns(self, size_bytes: int) -> int:
-        """Return the time of a reduction."""
+        """Return the time of summing a message."""
         return MEMORY_PASSES * int(size_bytes / self.memory_bytes_per_ns)
 
 
 class Mail:
-    """Matches what is sent with what is waited for: the n-th message of a kind with the n-th wait."""
+    """Matching of sends with receives: the n-th send with a key belongs to the n-th receive with that key.
+
+    A key is a tuple of numbers, such as tag, sender, receiver and bytes.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sent: dict[tuple[int, ...], int] = {}
-        self._asked: dict[tuple[int, ...], int] = {}
-        self._waits: dict[tuple[int, ...], Call] = {}
-        self._here: set[tuple[int, ...]] = set()
+        self._sends: dict[tuple[int, ...], int] = {}
+        """Number of sends so far, by key."""
+        self._receives: dict[tuple[int, ...], int] = {}
+        """Number of receives so far, by key."""
+        self._waiting: dict[tuple[int, ...], Call] = {}
+        """Receives whose message has not arrived, by key and number."""
+        self._arrived: set[tuple[int, ...]] = set()
+        """Messages that nobody has received yet, by key and number."""
 
     def posted(self, *key: int) -> Call:
-        """Return what to call when a message that is now sent arrives."""
-        self._sent[key] = self._sent.get(key, 0) + 1
-        one = (*key, self._sent[key])
+        """Register a send; return the function to call when its message arrives."""
+        self._sends[key] = self._sends.get(key, 0) + 1
+        message = (*key, self._sends[key])
 
-        def arrived() -> None:
-            wait = self._waits.pop(one, None)
-            if wait is None:
-                self._here.add(one)
+        def arrive() -> None:
+            received = self._waiting.pop(message, None)
+            if received is None:
+                self._arrived.add(message)
             else:
-                wait()
+                received()
 
-        return arrived
+        return arrive
 
     def wait(self, *key: int, received: Call) -> None:
-        """Call when the next message of a kind is there, if it is already still in this nanosecond."""
-        self._asked[key] = self._asked.get(key, 0) + 1
-        one = (*key, self._asked[key])
-        if one in self._here:
-            self._here.remove(one)
+        """Register a receive; `received` is called when its message arrives, or now if it has arrived."""
+        self._receives[key] = self._receives.get(key, 0) + 1
+        message = (*key, self._receives[key])
+        if message in self._arrived:
+            self._arrived.remove(message)
             self._clock.after(0, received)
         else:
-            self._waits[one] = received
+            self._waiting[message] = received
 
 
 @dataclass
 class Rank:
-    """One rank: its chunks, its queues and its memory bus."""
+    """One rank with a queue of chunks for each dimension.
+
+    Every queue holds the chunks whose present phase is along its dimension, in order of arrival; the first
+    `at_once` of them are worked on.
+    """
 
     number: int
-    """Which."""
+    """Number of the rank."""
     sizes: Sequence[int]
-    """Ranks along each dimension."""
+    """Number of ranks along each dimension."""
     clock: Clock
-    """Time."""
+    """Clock of all ranks."""
     network: Network
-    """What carries messages."""
+    """Network of all ranks."""
     endpoint: Endpoint
-    """What it adds to each message."""
+    """Delays that the rank adds to each message."""
     at_once: int
-    """Chunks of a dimension that are worked on at once."""
+    """Most chunks of a dimension in progress."""
     mail: Mail | None = None
-    """What matches messages; none if this rank stands for all."""
+    """Matching of messages; None if this rank stands for all."""
     finished_ns: int = 0
-    """When its last chunk ended."""
+    """Time at which the last chunk ended."""
     _queues: dict[int, list[_Chunk]] = field(default_factory=dict)
     _running: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.later = Together(self.clock).after
+        self.later = RankClock(self.clock).after
 
     def add(self, number: int, phases: Sequence[Phase]) -> None:
-        """Queue a chunk."""
+        """Add a chunk."""
         self.proceed(_Chunk(number, deque(phases)))
 
     def proceed(self, chunk: _Chunk) -> None:
-        """Take a chunk from its queue to the next."""
+        """Move a chunk from the queue of its phase to that of the next."""
         before = chunk.phase
         if before is not None:
             self._queues[before.dimension].remove(chunk)
@@ -640,6 +695,7 @@ class Rank:
             self._start_waiting(chunk.phase.dimension)
 
     def _start_waiting(self, dimension: int) -> None:
+        """Start chunks of a queue while fewer than `at_once` are in progress."""
         queue = self._queues[dimension]
         place = self._running.setdefault(dimension, 0)
         while place < len(queue) and self._running[dimension] < self.at_once:
@@ -667,7 +723,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class _ChunkPort:
-    """Port of a rank that one chunk's algorithm sees."""
+    """Port of a rank for the algorithm of one chunk."""
 
     rank: Rank
     chunk: _Chunk
@@ -718,23 +774,23 @@ class _ChunkPort:
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """Ranks along one dimension, and what they do."""
+    """Links along one dimension, and the algorithm there."""
 
     wires: Wires
     """Links."""
     method: Method
-    """How messages are passed."""
+    """Algorithm."""
     window: int = 0
-    """Messages of a direct exchange in flight; 0 for all."""
+    """Most messages of a direct exchange in flight; 0 for no limit."""
 
 
 def chunked(kind: CollectiveKind, size_bytes: int, splits: int, ranks: int) -> tuple[int, int]:
-    """Return how many chunks a collective is cut into, none if it cannot be, and the bytes of each.
+    """Return the number of chunks of a collective, zero if it cannot be cut, and the bytes of each.
 
     Notes
     -----
-    What splitting leaves over makes a further chunk, as large as the others; chunks have a byte for every
-    rank at least, except of an all-gather.
+    A remainder makes a further chunk as large as the others. Chunks have at least a byte for every rank,
+    except in an all-gather.
     """
     chunk_bytes = size_bytes // splits
     if kind is not CollectiveKind.ALL_GATHER and chunk_bytes < ranks:
@@ -744,28 +800,28 @@ def chunked(kind: CollectiveKind, size_bytes: int, splits: int, ranks: int) -> t
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One collective by one of that simulator's algorithms."""
+    """One collective as ASTRA-sim simulates it."""
 
     kind: CollectiveKind
-    """What is done."""
+    """Collective."""
     size_bytes: int
-    """What a rank holds; of an all-gather what it contributes."""
+    """Bytes that a rank holds; of an all-gather those that it contributes."""
     dimensions: tuple[Dimension, ...]
     """Dimensions, innermost first."""
     endpoint_ns: int
-    """Delay at an end of each message."""
+    """Delay of a pass over the memory bus of a rank."""
     splits: int = 1
-    """Chunks that the collective is cut into."""
+    """Number of chunks that the collective is cut into."""
     at_once: int = 1
-    """Chunks that a dimension works on at once."""
+    """Most chunks of a dimension in progress."""
     queued: bool = False
-    """Whether links are shared in queues (the congestion-aware backend)."""
+    """Whether links are shared in queues: the congestion-aware backend."""
     memory_gb_per_s: float = MEMORY_GB_PER_S
-    """Rate at which a rank's memory reduces; decimal gigabytes."""
+    """Rate at which a rank's memory sums; decimal gigabytes."""
 
     @property
     def ranks(self) -> int:
-        """Ranks of all dimensions."""
+        """Number of ranks of all dimensions."""
         return math.prod(one.wires.ranks for one in self.dimensions)
 
     def chunks(self) -> Iterator[tuple[Phase, ...]]:
@@ -775,7 +831,11 @@ class Run:
             yield tuple(self.phases(chunk_bytes, tree=number))
 
     def phases(self, chunk_bytes: int, *, tree: int = 0) -> Iterator[Phase]:
-        """Yield one chunk's phases: an all-reduce scatters outwards, reduces there, and gathers back."""
+        """Yield the phases of one chunk.
+
+        An all-reduce reduces and scatters along each dimension outwards, all-reduces along the last, and
+        gathers back inwards.
+        """
         order = [index for index, one in enumerate(self.dimensions) if one.wires.ranks > 1]
         steps = [(self.kind, index, False) for index in order]
         if self.kind is CollectiveKind.ALL_GATHER:
@@ -802,10 +862,10 @@ class Run:
 
     @property
     def alike(self) -> bool:
-        """Whether all ranks do the same at the same time, so that one of them tells the time.
+        """Whether all ranks do the same at the same time, so that simulating one of them is enough.
 
-        Rings and direct exchange look the same from every rank, halving and doubling where no two pairs share
-        a link. Trees do not.
+        Rings and direct exchanges look the same from every rank; so do halving and doubling where no two
+        pairs share a link. Trees do not.
         """
         methods = {one.method for one in self.dimensions}
         if Method.DOUBLE_TREE in methods:
@@ -814,14 +874,7 @@ class Run:
         return not (self.queued and Method.HALVING_DOUBLING in methods and on_ring)
 
     def simulated_s(self) -> float:
-        """Return the time by that simulator's rules, exact to its nanosecond.
-
-        Notes
-        -----
-        The rules are those of ASTRA-sim 518bd51 and its analytical network 599a047: a gigabyte has 2^30
-        bytes, times are cut to whole nanoseconds, an all-gather's size counts per rank, a rank's chunks of a
-        dimension run one after another, and links of the congestion-aware backend forward whole messages.
-        """
+        """Return the time by ASTRA-sim's rules, equal to its own to the nanosecond."""
         return _simulated_ns(self) / NS_PER_S
 
 

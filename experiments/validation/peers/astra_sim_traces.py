@@ -1,11 +1,15 @@
-"""Tables and Chakra traces of ASTRA-sim's runs by its rules, and on shared wires.
+"""Tables of ASTRA-sim's collectives and Chakra traces, repeated by its rules, and beside physical bounds.
 
-A rank runs one node on its host, one on its accelerator and one collective or send at a time, of those that
-may start the one with the smallest number; receives wait beside them. Compute takes its whole microseconds.
-Every message of a ring is followed, for ranks do not enter a collective together.
+The first half reads rows about one collective (`experiments.validation.peers.astra_sim.Run`) and compares
+their times with what latency and rate of the same links allow. The second half runs Chakra traces by
+ASTRA-sim's rules: a rank runs at most one node on its host, one on its accelerator, and one collective or
+send at a time; of the nodes that may start the one with the smallest number starts first; receives wait
+beside them. Compute takes whole microseconds. Every message of a ring is followed, since ranks enter a
+collective at different times.
 
-Found from ASTRA-sim's source and runs (commit 518bd513, workload and system layers); the rule of one
-collective alone is `experiments.validation.peers.astra_sim.Run`.
+References
+----------
+Source and runs of ASTRA-sim at commit 518bd513, workload and system layers.
 """
 
 from __future__ import annotations
@@ -33,10 +37,10 @@ from experiments.validation.peers.astra_sim import (
     Message,
     Method,
     Phase,
+    RankClock,
     Ring,
     Run,
     Shape,
-    Together,
     chunked,
 )
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
@@ -60,11 +64,11 @@ from workloads.traces import CommType, Node, NodeType, import_trace, is_readable
 from workloads.traces.importing import process_groups, rank_files, recorded_groups
 
 NEEDED_COLUMNS = ("collective", "size_bytes", "topology", "npus", "bw_GBps", "lat_ns", "algo", "endpoint_ns")
-"""Columns without which a run cannot be repeated."""
+"""Columns that a row about a run must have."""
 BACKENDS = ("unaware", "aware")
 """Analytical backends; the second queues messages that share links."""
 MOST_MESSAGES = 8_000_000
-"""Messages times links of a run above which it is not repeated: about a minute."""
+"""Most messages times links of a run that is repeated: about a minute; a choice."""
 Value = TypeVar("Value")
 REPEATED = (
     CollectiveKind.ALL_REDUCE,
@@ -72,33 +76,36 @@ REPEATED = (
     CollectiveKind.ALL_GATHER,
     CollectiveKind.ALL_TO_ALL,
 )
-"""Collectives that the simulator has."""
+"""Collectives of ASTRA-sim."""
 
 
 def wires_s(run: Run) -> float:
-    """Return the time that latency and rate of the wires allow for the same phases, with nothing in the way.
+    """Return the time of the same phases if only latency and rate of the links count.
 
     Notes
     -----
-    A gigabyte is 1e9 bytes, nothing waits at a rank, and splits overlap instead of waiting; dimensions are
-    used one after another, though chunks in different dimensions at once can be sooner. Around a ring each
-    rank passes its part on in steps, one way; direct exchange goes the shorter way on both directions of a
-    ring (load n^2 / 8 of a link), at once through a switch (n - 1 parts out of each port) or over a link to
-    each. At distance d of halving and doubling d messages share a ring's link, and half as many at the far
-    side, where both ways are as long. Two trees move twice the size through each port, in both directions
-    at once (Sanders, Speck and Traeff 2009, section 3).
+    A gigabyte is 1e9 bytes, nothing waits at a rank, and chunks overlap. Dimensions are used one after
+    another, though chunks in several dimensions at once can be faster.
+
+    - Ring: each rank passes its part on in steps, in one direction.
+    - Direct exchange: the shorter way in both directions of a ring (load n^2 / 8 of a link), all at once
+      through a switch (n - 1 parts out of each port), or over a link to each rank.
+    - Halving and doubling at distance d: d messages share a link of a ring, half as many at the far side,
+      where both directions are equally long.
+    - Two trees move twice the size through each port, in both directions at once (Sanders, Speck and Traeff
+      2009, section 3).
     """
     return sum(_phase_s(phase, run.dimensions[phase.dimension].wires) for phase in run.phases(run.size_bytes))
 
 
 def ports_bound_s(run: Run) -> float:
-    """Return a time that no algorithm on these wires can beat.
+    """Return a lower bound of the time of any algorithm on these links.
 
     Notes
     -----
     A rank must pass 2 (n - 1) / n of the size in an all-reduce, (n - 1) / n in a reduce-scatter or an
     all-to-all and n - 1 sizes in an all-gather (Chan et al. 2007, table 1), over all of its links at once;
-    and the farthest rank's word takes the latency of the links between.
+    and data of the farthest rank takes the latency of the links between.
     """
     ranks, size_bytes = run.ranks, float(run.size_bytes)
     least_bytes = {
@@ -112,6 +119,7 @@ def ports_bound_s(run: Run) -> float:
 
 
 def _links(wires: SimulatedWires) -> int:
+    """Return the number of links out of a rank."""
     return {Shape.RING: 2, Shape.SWITCH: 1, Shape.FULLY_CONNECTED: wires.ranks - 1}[wires.shape]
 
 
@@ -124,11 +132,12 @@ def _latency_s(wires: SimulatedWires) -> float:
 
 
 def _phase_s(phase: Phase, wires: SimulatedWires) -> float:
+    """Return the time of one phase; see `wires_s`."""
     gathers = phase.kind is CollectiveKind.ALL_GATHER
     part_bytes = phase.size_bytes / (1 if gathers else phase.ranks)
     stages = 2 if phase.kind is CollectiveKind.ALL_REDUCE else 1
     if phase.kind is CollectiveKind.ALL_TO_ALL or phase.method is Method.DIRECT:
-        return stages * _at_once_s(part_bytes, wires)
+        return stages * _direct_s(part_bytes, wires)
     if phase.method is Method.HALVING_DOUBLING:
         return stages * _halving_s(part_bytes, wires)
     if phase.method is Method.DOUBLE_TREE and wires.shape is not Shape.RING:
@@ -139,7 +148,8 @@ def _phase_s(phase: Phase, wires: SimulatedWires) -> float:
     return stages * (phase.ranks - 1) * step_s
 
 
-def _at_once_s(part_bytes: float, wires: SimulatedWires) -> float:
+def _direct_s(part_bytes: float, wires: SimulatedWires) -> float:
+    """Return the time in which all ranks send a part to each other."""
     rate, latency_s = _rate_bytes_per_s(wires), _latency_s(wires)
     if wires.shape is Shape.RING:
         ring = regular((wires.ranks,))
@@ -149,6 +159,7 @@ def _at_once_s(part_bytes: float, wires: SimulatedWires) -> float:
 
 
 def _halving_s(part_bytes: float, wires: SimulatedWires) -> float:
+    """Return the time of halving, or of doubling."""
     rate, latency_s, ranks = _rate_bytes_per_s(wires), _latency_s(wires), wires.ranks
     total_s, distance = 0.0, 1
     while distance < ranks:
@@ -161,8 +172,8 @@ def _halving_s(part_bytes: float, wires: SimulatedWires) -> float:
     return total_s
 
 
-def answers(run: Run) -> dict[str, float | bool | str]:
-    """Return the physical time of a run, the time that no algorithm beats, and whether ASTRA-sim's does."""
+def physical_times(run: Run) -> dict[str, float | bool | str]:
+    """Return kind and physical time of a run, its lower bound, and whether ASTRA-sim's time is below that."""
     bound_s = ports_bound_s(run)
     shapes = "-".join(one.wires.shape.value for one in run.dimensions)
     methods = "-".join(one.method.value for one in run.dimensions)
@@ -176,9 +187,9 @@ def answers(run: Run) -> dict[str, float | bool | str]:
 
 
 def runs_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Return, of the runs among some rows, that simulator's time and the physical ones as plain data.
+    """Return ASTRA-sim's and the physical times of the runs among some outcomes, as plain data.
 
-    Rows of other kinds have answers of their own beside them (`size_bytes` of a measured collective).
+    Outcomes of other kinds have no ``wires_s`` beside them.
     """
     found = {
         one.id: {"run": one.id, "simulated_s": one.predicted, **one.beside}
@@ -189,7 +200,7 @@ def runs_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 
 
 def runs_text(found: Iterable[Mapping[str, Any]]) -> str:
-    """Return the same as a table of kinds of runs; nothing if there is no run."""
+    """Return `runs_record` as a table by kind of run; empty if there is no run."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for one in found:
         kinds.setdefault(one["kind"], []).append(one)
@@ -212,7 +223,7 @@ def run_of(record: Record) -> Run:
     Raises
     ------
     SkipError
-        If a column is missing, or that simulator has no such run.
+        If a column is missing, or ASTRA-sim has no such run.
     ParameterError
         If a number cannot be one.
     """
@@ -220,8 +231,8 @@ def run_of(record: Record) -> Run:
     if missing:
         msg = f"no {missing[0]} is given"
         raise SkipError(msg)
-    kind = _named(record, "collective", {one.value: one for one in REPEATED})
-    queued = _named(record, "backend", {name: name == BACKENDS[1] for name in BACKENDS}, default=BACKENDS[0])
+    kind = _choice(record, "collective", {one.value: one for one in REPEATED})
+    queued = _choice(record, "backend", {name: name == BACKENDS[1] for name in BACKENDS}, default=BACKENDS[0])
     run = Run(
         kind=kind,
         size_bytes=record.needed("size_bytes"),
@@ -239,7 +250,8 @@ def run_of(record: Record) -> Run:
     return run
 
 
-def _named(record: Record, column: str, values: dict[str, Value], *, default: str = "") -> Value:
+def _choice(record: Record, column: str, values: dict[str, Value], *, default: str = "") -> Value:
+    """Return the value that a cell names, regardless of case and punctuation."""
     text = record.text(column) or default
     plain = {simplified(name): value for name, value in values.items()}
     if simplified(text) not in plain:
@@ -318,7 +330,7 @@ def _method(text: str) -> tuple[Method, int]:
 
 
 def _check(run: Run) -> None:
-    """Refuse what that simulator itself refuses, never ends, or gives no meaning."""
+    """Refuse runs that ASTRA-sim refuses or never ends, and those that are too long to repeat."""
     reasons = (
         (run.ranks < 2, "one rank has nobody to send to"),
         (run.queued and len(run.dimensions) > 1, "the congestion-aware backend knows one dimension only"),
@@ -350,7 +362,7 @@ def _check(run: Run) -> None:
 
 
 def _events(run: Run) -> float:
-    """Return about how many messages over how many links are followed."""
+    """Return the approximate number of messages times links that are followed."""
     total = 0.0
     for one in run.dimensions:
         ranks = one.wires.ranks
@@ -365,40 +377,40 @@ def _events(run: Run) -> float:
 
 
 NS_PER_US = 1000
-"""Nanoseconds of a microsecond; the simulator counts in the former, traces in the latter."""
+"""Nanoseconds of a microsecond: the simulator counts the former, traces the latter."""
 TAGS_PER_GROUP = 10**6
-"""Numbers of messages that it sets aside for each process group."""
+"""Range of message tags that ASTRA-sim reserves for each process group."""
 RINGS = frozenset({CommType.ALL_REDUCE, CommType.ALL_GATHER, CommType.REDUCE_SCATTER, CommType.ALL_TO_ALL})
-"""Collectives that go round a ring; a broadcast takes its recorded time, and it knows no others."""
+"""Collectives that run around a ring. A broadcast takes its recorded time; ASTRA-sim has no others."""
 
 
 COLUMN = "trace"
 """Column that names the traces of a row: ``PREFIX.<rank>.et`` beside the CSV."""
 MS_PER_S = 1000
-"""Tables show milliseconds."""
+"""Milliseconds of a second, the unit of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Checked):
-    """The network and the system, as that simulator's files describe them."""
+    """Network and system of a run of traces, as ASTRA-sim's files describe them."""
 
     topology: Shape
-    """What joins the ranks."""
+    """Topology of all ranks."""
     gigabytes_per_s: Positive
-    """Rate of a link as written, in the simulator's gigabytes."""
+    """Rate of a link, in ASTRA-sim's gigabytes of 2^30 bytes."""
     latency_ns: float
-    """Latency of a link as written."""
+    """Latency of a link."""
     endpoint_ns: int = 10
-    """Delay at an end of each message; what it charges whatever its file says."""
+    """Delay of a pass over a rank's memory bus; ASTRA-sim charges 10 whatever its file says."""
     splits: Count = 1
-    """Chunks of a collective, run one after another."""
+    """Number of chunks of a collective, which run one after another."""
     memory_bytes_per_ns: Positive = 1600.0
-    """Rate at which it reduces."""
+    """Rate at which a rank sums."""
     one_at_a_time: bool = True
-    """Whether a rank has one collective or send under way, as that simulator; otherwise one of each group."""
+    """Whether a rank has one collective or send in progress, as in ASTRA-sim; else one for each group."""
 
     def wires(self, ranks: int) -> SimulatedWires:
-        """Return the links of so many ranks."""
+        """Return the links of a number of ranks."""
         return SimulatedWires(
             shape=self.topology,
             ranks=ranks,
@@ -413,22 +425,22 @@ class Settings(Checked):
 
 
 def finishing_ns(prefix: Path, settings: Settings) -> tuple[int, ...]:
-    """Return when each rank of the traces ``PREFIX.<rank>.et`` is done, in whole nanoseconds.
+    """Return the time at which each rank of the traces ``PREFIX.<rank>.et`` ends, in whole nanoseconds.
 
     Parameters
     ----------
     prefix : pathlib.Path
-        As `workloads.traces.import_trace`.
+        Beginning of the files' names, as `workloads.traces.import_trace` takes it.
     settings : Settings
-        The network and the system.
+        Network and system.
 
     Raises
     ------
     ParameterError
         If files are missing or cannot be read.
     WorkloadError
-        If a file is damaged, or holds what that simulator does not run; if ranks wait for each other for
-        ever, which happens when two enter collectives of several groups in different orders.
+        If a file is damaged or holds nodes that ASTRA-sim does not run, or if ranks wait for each other for
+        ever, which happens when two of them enter collectives of several groups in different orders.
     """
     nodes = [list(read_trace(path)) for path in rank_files(prefix)]
     known = process_groups(prefix, None, ranks=len(nodes))
@@ -438,7 +450,7 @@ def finishing_ns(prefix: Path, settings: Settings) -> tuple[int, ...]:
 
 
 class _Simulator:
-    """Clock, network and ranks."""
+    """Clock, network and ranks of one run."""
 
     def __init__(
         self, nodes: Sequence[Sequence[Node]], groups: Mapping[str, tuple[int, ...]], settings: Settings
@@ -451,7 +463,7 @@ class _Simulator:
         self.ranks = [_Rank(self, rank, own) for rank, own in enumerate(nodes)]
 
     def run(self) -> tuple[int, ...]:
-        """Return when each rank is done."""
+        """Run all ranks; return the time at which each ends."""
         for rank in self.ranks:
             rank.issue()
         self.clock.run()
@@ -466,7 +478,7 @@ class _Simulator:
         return tuple(rank.end_ns for rank in self.ranks)
 
     def send(self, key: tuple[int, int, int, int], sent: Call | None = None) -> None:
-        """Move a message (tag, source, destination, bytes), which meets no other; tell when it is there."""
+        """Send a message with the key (tag, source, destination, bytes); `sent` is called when it arrives."""
         _, source, destination, size_bytes = key
         posted = self._mail.posted(*key)
 
@@ -478,38 +490,44 @@ class _Simulator:
         self._network.send(source, destination - source, 0, size_bytes, arrived)
 
     def receive(self, key: tuple[int, int, int, int], received: Call) -> None:
-        """Wait for a message."""
+        """Receive the next message with a key; `received` is called when it arrives."""
         self._mail.wait(*key, received=received)
 
 
 class _Rank:
-    """One rank's nodes."""
+    """One rank with the nodes of its trace.
+
+    A node may start when all nodes that it depends on have ended. While it runs it occupies one of the rank's
+    resources (`_resource`); a node whose resource is taken waits.
+    """
 
     def __init__(self, simulator: _Simulator, number: int, nodes: Sequence[Node]) -> None:
         self.simulator = simulator
         self.number = number
-        self.later = Together(simulator.clock).after
+        self.later = RankClock(simulator.clock).after
         self.left = {node.id: node for node in nodes}
+        """Nodes that have not ended, by number."""
         self.running: dict[str, Node] = {}
+        """Running node by resource."""
         self.end_ns = 0
         self._waits = {node.id: {*node.ctrl_deps, *node.data_deps} for node in nodes}
         self._followers: defaultdict[int, list[int]] = defaultdict(list)
         for node in nodes:
             for other in self._waits[node.id]:
                 self._followers[other].append(node.id)
-        self._free = {node.id for node in nodes if not self._waits[node.id]}
+        self._ready = {node.id for node in nodes if not self._waits[node.id]}
         self._streams: defaultdict[int, int] = defaultdict(int)
 
     def issue(self) -> None:
-        """Start what may start, the smallest number first."""
-        for identifier in sorted(self._free):
+        """Start the nodes that may start, the smallest number first."""
+        for identifier in sorted(self._ready):
             node = self.left[identifier]
-            place = self._place(node)
-            if place and place in self.running:
+            resource = self._resource(node)
+            if resource and resource in self.running:
                 continue
-            self._free.discard(identifier)
-            if place:
-                self.running[place] = node
+            self._ready.discard(identifier)
+            if resource:
+                self.running[resource] = node
             self._begin(node)
 
     def _begin(self, node: Node) -> None:
@@ -542,21 +560,21 @@ class _Rank:
     def _end(self, node: Node) -> None:
         self.end_ns = self.simulator.clock.now_ns
         del self.left[node.id]
-        self.running.pop(self._place(node), None)
+        self.running.pop(self._resource(node), None)
         for other in self._followers[node.id]:
             self._waits[other].discard(node.id)
             if not self._waits[other]:
-                self._free.add(other)
+                self._ready.add(other)
 
-    def _place(self, node: Node) -> str:
-        """Return which of the rank's places a node takes while it runs; receives take none."""
+    def _resource(self, node: Node) -> str:
+        """Return the name of the resource that a node occupies while it runs; empty for receives."""
         if node.whole("is_cpu_op"):
             return "host"
         if node.type is NodeType.COMM_RECV:
             return ""
         if node.type not in {NodeType.COMM_SEND, NodeType.COMM_COLL}:
             return "accelerator" if node.type is NodeType.COMP else "network"
-        return "network" if self.simulator.settings.one_at_a_time else f"network {_others(node)}"
+        return "network" if self.simulator.settings.one_at_a_time else f"network {_partner(node)}"
 
     def _size(self, node: Node) -> int:
         size = node.whole("comm_size")
@@ -569,7 +587,7 @@ class _Rank:
         raise WorkloadError(msg)
 
     def _collective(self, node: Node, done: Call) -> None:
-        """Split a collective into streams and run these one after another."""
+        """Split a collective into chunks, and run them one after another."""
         simulator, name = self.simulator, str(node.get("pg_name", ""))
         every = tuple(range(len(simulator.ranks)))
         members = every if name in {"", "0"} else simulator.groups.get(name, ())
@@ -597,7 +615,7 @@ class _Rank:
 
 
 class _Stream:
-    """One stream of a collective on one rank: its ring, and the port that the ring sees."""
+    """One chunk of a collective on one rank: its ring, and the port of the ring."""
 
     def __init__(self, rank: _Rank, members: tuple[int, ...], phase: Phase, tag: int, done: Call) -> None:
         place = members.index(rank.number)
@@ -617,17 +635,17 @@ class _Stream:
         self._rank.simulator.receive((*self._in, message.size_bytes), self._ring.received)
 
 
-def _others(node: Node) -> str:
-    """Return whom a collective or a send is with."""
+def _partner(node: Node) -> str:
+    """Return the group of a collective, or the destination of a send."""
     return str(node.whole("comm_dst") if node.type is NodeType.COMM_SEND else node.get("pg_name", ""))
 
 
 ALIKE = (Shape.SWITCH, Shape.FULLY_CONNECTED)
-"""Topologies all of whose paths are alike."""
+"""Topologies of which all paths have the same length."""
 
 
 def trace_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row about a simulator's run of traces."""
+    """Return the outcome of a row about ASTRA-sim's run of traces."""
     prefix = Path(record.text(COLUMN))
     about = (prefix.name, record.text("topology"), f"{record.text('bw_GBps')} GB/s", record.text("splits"))
     with judged(record, " ".join(about)) as row:
@@ -672,7 +690,7 @@ def settings_of(record: Record) -> Settings:
 
 
 def wires_of(settings: Settings, ranks: int) -> Wires:
-    """Return the links of a switch or of all pairs, at the same rate; transfers share them.
+    """Return the same links as a fabric on which transfers share the rate.
 
     Raises
     ------
@@ -691,12 +709,12 @@ def wires_of(settings: Settings, ranks: int) -> Wires:
 
 
 def shared_s(prefix: Path, settings: Settings, ranks: int) -> float:
-    """Return the time of our replay on the same wires, where groups move side by side and share links."""
+    """Return the time of our own replay on the same links, which all groups share at once."""
     return Replay(import_trace(prefix), Clockwork(), wires_of(settings, ranks)).run().makespan_s
 
 
 def _shown() -> list[Record]:
-    """Return the rows of traces that ship, or none where their format cannot be read (their rows say why)."""
+    """Return the rows of the traces that ship; none if protobuf is missing to read them."""
     if not is_readable():
         return []
     table = Path(__file__).parents[1] / "reference" / "network.csv"
@@ -708,7 +726,7 @@ def _shown() -> list[Record]:
 
 
 def traces_record() -> list[dict[str, Any]]:
-    """Return, of the traces that ship, the simulator's time and what its rules cost as plain data."""
+    """Return ASTRA-sim's times of the traces that ship, and those without some rules, as plain data."""
     found = []
     for record in _shown():
         prefix, settings = Path(record.text(COLUMN)), settings_of(record)
@@ -730,7 +748,7 @@ def traces_record() -> list[dict[str, Any]]:
 
 
 def traces_text(found: Iterable[Mapping[str, Any]]) -> str:
-    """Return the same as a table, or nothing where there are none."""
+    """Return `traces_record` as a table; empty if there are no traces."""
     columns = ("simulated_s", "groups_beside_each_other_s", "and_sums_at_once_s", "shared_wires_s")
     rows = [
         ReportRow(

@@ -8,7 +8,9 @@ from experiments.validation.network import claims_record
 from experiments.validation.network import outcomes as outcomes_of
 from experiments.validation.network_costs import (
     jupiter_savings,
-    opus_ratios,
+    network_usd,
+    network_w,
+    opus_ratio,
     paper_prices,
     rail_only_savings,
     topoopt_ratio,
@@ -23,23 +25,25 @@ def outcomes(**cells):
 
 def test_rail_only_saves_the_levels_that_it_leaves_out():
     """arXiv:2307.12169: with 5 ports and 6 modules a GPU, two levels leave 3 and 4, one level 1 and 2."""
-    saved = rail_only_savings()
+    savings = rail_only_savings()
+    by_paper = [saving.paper_cost for saving in savings]
+    power = [saving.power for saving in savings]
     prices = paper_prices("rail-only")
     port, module = prices.port_usd, prices.transceiver_usd
     two = 1 - (3 * port + 4 * module) / (5 * port + 6 * module)
     one = 1 - (port + 2 * module) / (5 * port + 6 * module)
-    assert (min(saved["paper"]), max(saved["paper"])) == (pytest.approx(two), pytest.approx(one))
-    assert min(saved["paper"]) == pytest.approx(0.38, abs=0.005)
-    assert max(saved["paper"]) == pytest.approx(0.77, abs=0.005)
-    assert min(saved["power"]) == pytest.approx(0.37, abs=0.005)
-    assert max(saved["power"]) == pytest.approx(0.75, abs=0.011)
+    assert (min(by_paper), max(by_paper)) == (pytest.approx(two), pytest.approx(one))
+    assert min(by_paper) == pytest.approx(0.38, abs=0.005)
+    assert max(by_paper) == pytest.approx(0.77, abs=0.005)
+    assert min(power) == pytest.approx(0.37, abs=0.005)
+    assert max(power) == pytest.approx(0.75, abs=0.011)
 
 
 def test_photonic_rails_save_more_the_less_is_counted():
     """Opus, arXiv:2602.12521: 23 and 4; the modules at the cards stand on both sides of a fraction."""
-    ratios = opus_ratios()
-    assert 1 < ratios["power"] < 23 < ratios["power without cards' modules"]
-    assert 1 < ratios["cost"] < 4 < ratios["cost without cards' modules"]
+    power, cost = opus_ratio(network_w), opus_ratio(network_usd)
+    assert 1 < power.with_cards < 23 < power.without_cards
+    assert 1 < cost.with_cards < 4 < cost.without_cards
 
 
 def test_levels_make_an_ideal_switch_dearer():

@@ -7,7 +7,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.validation.driver import validate
 from experiments.validation.network import outcomes
-from experiments.validation.network_costs import hbd_ratios, paper_usd
+from experiments.validation.network_costs import paper_usd, ring_prices
 from experiments.validation.rows import Record
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
@@ -92,9 +92,9 @@ def test_a_share_above_one_is_refused_and_a_missing_setting_skipped(tmp_path, ca
 
 def test_a_ring_of_transceivers_costs_less_than_a_switched_domain():
     """Shou et al., InfiniteHBD, SIGCOMM 2025: 31 %; ours by the bills of the fabrics that ship."""
-    ratios = hbd_ratios()
-    assert 0.31 < ratios["as built"] < ratios["same rate"] < 1.0
-    assert ratios["paper"] == pytest.approx(0.31, abs=0.005)
+    prices = ring_prices()
+    assert 0.31 < prices.as_built < prices.same_rate < 1.0
+    assert prices.paper == pytest.approx(0.31, abs=0.005)
     assert paper_usd("nvl-72") == pytest.approx((18 * 28000 + 5184 * 35.6) / 72)
     assert paper_usd("infinite-hbd") == pytest.approx(4 * 600 + 199.6 + 4 * 6.8)
 

@@ -7,8 +7,8 @@ from experiments.validation.machines import (
     accelerator_of,
     model_of,
     plan_of,
+    recipe_values,
     recipes,
-    said_by_recipes,
     with_recipe,
     with_room,
 )
@@ -82,7 +82,7 @@ def test_every_recipe_cites_its_file_and_names_what_plans_and_chips_have():
     names = {pair.split("=")[0] for row in recipes() for pair in row["chip"].split()}
     assert all(hasattr(chip, name) for name in names)
     assert set(RECIPE_KEYS) < set(recipes()[0])
-    assert said_by_recipes(Record(where="x:1", cells={"source": BRIDGE}), "plan")["grad_bytes"] == "2"
+    assert recipe_values(Record(where="x:1", cells={"source": BRIDGE}), "plan")["grad_bytes"] == "2"
 
 
 @pytest.mark.parametrize(
