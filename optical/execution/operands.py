@@ -277,7 +277,7 @@ def _on_chip(x: Operand, summed_dim: int, spec: AnalogSpec, chip: ChipErrors, bl
     if variance == 0.0:
         return x
     size = x.codes.shape[1:] if summed_dim == -1 else x.codes.mT.shape[1:]
-    gains = fixed_gains(chip.seed, kind, (lines, chip.length), variance, over=size).to(x.energy)
+    gains = fixed_gains(chip.seed, kind, (lines, chip.length), variance, shape=size).to(x.energy)
     return x.recoded(x.floating * (gains if summed_dim == -1 else gains.mT), summed_dim)
 
 
