@@ -4,13 +4,11 @@
 
 1. `set_gain` sets the converter's range from a probe of the samples, and measures there how much clipping and
    laser noise do.
-2. `law_of` states the variance of an output as ``c + a e_i + b e_j + ab e_i e_j``, where ``e_i`` is the
-energy
-   (sum of squared codes) of its row of A and ``e_j`` that of its column of B (`AnalogSpec.noise_law`).
-3. Errors that no such law states are made as matrices: laser noise that follows every output
-(`_without_followed_laser`),
-   errors that outputs share (`_SHARED_TERMS`, `_common_encoding`), gains of the outputs (`_output_gains`).
-   Where they are below `_NEGLIGIBLE` of the variance, the law takes them in, which is far quicker.
+2. `law_of` states the variance of an output as ``c + a e_i + b e_j + ab e_i e_j`` (`AnalogSpec.noise_law`),
+   where ``e_i`` is the energy, the sum of squared codes, of its row of A and ``e_j`` that of its column of B.
+3. Errors that no such law states are made as matrices: laser noise that differs from output to output
+   (`_without_followed_laser`), errors that outputs share (`_SHARED_TERMS`, `_common_encoding`), gains of the
+   outputs (`_output_gains`). Noise below `_NEGLIGIBLE` of the variance stays in the law, which is quicker.
 4. `kernels.read` draws the noise, adds everything, and converts.
 
 `multiply` finds the exact product, in int8 arithmetic where that is exact and quicker, of two halves beyond 8
