@@ -45,8 +45,8 @@ _ORDERS: tuple[Orders, ...] = (
     (Order.ROWS, Order.ROWS),
     (Order.COLUMNS, Order.ROWS),
 )
-"""Orders of the draws of A and B for products 0 (C), 1 (dA) and 2 (dB): as a layer's input, weight and gradient
-usually lie in memory, which spares copies."""
+"""Orders of the draws of A and B for products 0 (C), 1 (dA) and 2 (dB): as a layer's input, weight and
+gradient usually lie in memory, which spares copies."""
 _HIGHER_ORDERS: Orders = (Order.ROWS, Order.ROWS)
 """Orders of the draws for derivatives of higher order."""
 _SUMS_ROWS, _EXACT_TILES = 1, 2
