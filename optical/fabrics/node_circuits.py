@@ -25,13 +25,13 @@ from optical.fabrics.circuits import (
     DomainDemand,
     ForwardingCircuits,
     busiest_first,
+    candidate_circuits,
     circuit_wiring,
     domain_demands,
     even_circuits,
     job_links,
     lanes_of,
-    region_matrices,
-    ways_to_give,
+    region_demands,
 )
 from optical.fabrics.switches import (
     MOST_LANES,
@@ -177,7 +177,7 @@ class CircuitsBeside(NodeFabric, CircuitFabric, Protocol):
 
     def graph(self, circuits: RegionT) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
-        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        optical = circuits.circuits.link_lanes.ravel() * self.circuit_bytes_per_s
         capacity = np.concatenate([self.packets.wiring.capacity_bytes_per_s, optical])
         return LinkGraph(capacity_bytes_per_s=capacity, latency_s=self.latency_s)
 
@@ -455,7 +455,7 @@ class DirectConnect(NodeCircuits):
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
-        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        optical = circuits.circuits.link_lanes.ravel() * self.circuit_bytes_per_s
         inside = np.full(2 * self.endpoints, self.scale_up.capacity_bytes_per_s)
         return LinkGraph(capacity_bytes_per_s=np.concatenate([optical, inside]), latency_s=self._latency_s)
 
@@ -476,7 +476,7 @@ class DirectConnect(NodeCircuits):
         first = np.where(moving, up + flows.sources, NO_LINK)
         last = np.where(moving, up + self.endpoints + flows.destinations, NO_LINK)
         turns = flows.sources + flows.destinations
-        return packed([first, *reversed(circuits.ways(sources, destinations, turns)), last])
+        return packed([first, *reversed(circuits.path_links(sources, destinations, turns)), last])
 
     def wired(self, circuits: ForwardingCircuits) -> Wiring:
         """Return all links with their present ends; dark ones have no capacity."""
@@ -681,9 +681,9 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
         """Return lanes for uneven traffic in several ways, even ones first, each of shape [N, degree]."""
         packets = self._packets_bytes_per_s / self.circuit_bytes_per_s
         found: list[np.ndarray] = []
-        for region, wanted in region_matrices(served, self._node_of, self.joined).items():
+        for region, wanted in region_demands(served, self._node_of, self.joined).items():
             first = region * self.joined
-            for way, links in enumerate(ways_to_give(wanted, self.degree, packets)):
+            for way, links in enumerate(candidate_circuits(wanted, self.degree, packets)):
                 if way == len(found):
                     found.append(tx_peer.copy())
                 found[way][first : first + self.joined] = lanes_of(links, self.degree, first)

@@ -318,7 +318,7 @@ class OcsRails(SwitchedCircuits):
         lent = []
         for one in wanted:
             unlent = one.tx_peer if one.unlent is None else one.unlent
-            lent.append(Circuits(one.lent(pairs), circuits.plans, circuits.failed, unlent))
+            lent.append(Circuits(one.with_lent_lanes(pairs), circuits.plans, circuits.failed, unlent))
         relayed = [replace(one, relays=True) for one in lent]
         return next((one for one in (*lent, *relayed) if self.connected(one, flows)), circuits)
 
@@ -331,7 +331,7 @@ class OcsRails(SwitchedCircuits):
 
     def graph(self, circuits: Circuits) -> LinkGraph:
         """Return the links that exist now; dark lanes and lanes merged into another have no capacity."""
-        optical = circuits.lanes_of_first.ravel() * self.lane_bytes_per_s
+        optical = circuits.link_lanes.ravel() * self.lane_bytes_per_s
         inside = np.full(2 * self.endpoints, self.scale_up.capacity_bytes_per_s)
         return LinkGraph(capacity_bytes_per_s=np.concatenate([optical, inside]), latency_s=self._latency_s)
 

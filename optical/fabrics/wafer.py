@@ -331,7 +331,7 @@ class WaferFabric(BesidePackets, CircuitsBeside):
             )
             raise RouteError(msg)
         kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)
-        inside = circuits.ways(flows.sources[kept], flows.destinations[kept])
+        inside = circuits.path_links(flows.sources[kept], flows.destinations[kept])
         paths = self.packets.paths(flows.sources[off], flows.destinations[off])
         width = max(len(inside), paths.shape[1], 1)
         links = np.full((len(kept), width), NO_LINK, dtype=np.int64)
