@@ -642,7 +642,9 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
     numpy.ndarray
         Circuits, whole numbers, shape [domain, domain].
 
-    Notes ----- Candidate layouts are evaluated with pairs spread over their shortest paths, as flows are, and
+    Notes
+    -----
+    Candidate layouts are evaluated with pairs spread over their shortest paths, as flows are, and
     the one whose busiest circuit carries least is kept:
 
     - TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`), made for rings and few
