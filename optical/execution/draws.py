@@ -1,6 +1,11 @@
-"""Random draws of executed products, addressed by key and place rather than drawn in sequence.
+"""Random numbers for executed products, from a counter-based generator.
 
-Shape suffixes: B matrices, G blocks of them, each with a key of its own.
+Each block of a product has a key. Random number i of a block is a function of its key and of i alone
+(SplitMix64), so that blocks can be executed in any order, together or apart, on any number of threads, with
+the same draws. On the CPU each 64-bit number is used as four 16-bit words: a word is a dither, or the index
+of a pair of Gaussians in a table (`gaussian_pairs`).
+
+Shape suffixes: B matrices of a product; G blocks, each of B / G matrices and with a key of its own.
 """
 
 from __future__ import annotations
@@ -23,53 +28,64 @@ except ImportError:  # it is an extra; torch does the same
     numba = None  # type: ignore[assignment]
 
 _WORD_VALUES = 2**16
-"""Values of the 16-bit words that draws on the CPU are made of."""
+"""Number of values of a 16-bit word."""
 WORDS_PER_NUMBER = 4
-"""Words in a number of the generator."""
+"""16-bit words in a 64-bit number of the generator."""
 _LATTICE_GENERATOR = 24247
-"""Joins pairs of Gaussians with a correlation of 1e-5, the least of the generators tried."""
+"""Multiplier of the lattice that pairs Gaussians (`gaussian_pairs`); of the numbers tried, the one that
+leaves them least correlated, 1e-5."""
 _KEY_MASK = 2**64 - 1
-INCREMENT = 0x9E3779B97F4A7C15
-"""Odd, near 2**64 over the golden ratio: how far numbers lie apart before they are mixed."""
-MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_INCREMENT = 0x9E3779B97F4A7C15
+"""SplitMix64's step from one state to the next: an odd number near 2**64 over the golden ratio."""
+_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 """Shifts and multipliers of SplitMix64's finalizer, which ends with one further shift."""
-LAST_SHIFT = 31
-_PIECE = 4096
-"""Words that the compiled pass draws at a time."""
+_LAST_SHIFT_BITS = 31
+_WORDS_AT_ONCE = 4096
+"""Words that the compiled pass draws at a time, so that they stay in the cache; a choice."""
 
 
-class Words(NamedTuple):
-    """Words of the generators of all blocks, from the same place in each."""
+class WordStream(NamedTuple):
+    """Position in the streams of random words of all blocks, the same in each.
+
+    Compiled passes draw from it.
+    """
 
     keys: np.ndarray
-    """Of the blocks, uint64 [G]; none where nothing is drawn."""
+    """Key of each block, uint64 [G]; empty where nothing is drawn."""
     first: int
-    """Place of the first word."""
+    """Index of the next word in each block's stream."""
 
 
-NO_WORDS = Words(np.empty(0, np.uint64), 0)
+NO_STREAM = WordStream(np.empty(0, np.uint64), 0)
 
 COMPILES = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
-_STEP, _LAST_SHIFT = np.uint64(INCREMENT), np.uint64(LAST_SHIFT)
-_SHIFTS = tuple(np.uint64(shift) for shift, _ in MIXING)
-_MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in MIXING)
+_STEP, _LAST_SHIFT = np.uint64(_INCREMENT), np.uint64(_LAST_SHIFT_BITS)
+_SHIFTS = tuple(np.uint64(shift) for shift, _ in _MIXING)
+_MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in _MIXING)
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401
-    """Return what makes a function one that is compiled at its first call."""
+    """Return a decorator: numba compiles the function at its first call and keeps the code on disk.
+
+    Without numba the function stays as it is.
+    """
     if numba is None:
         return lambda function: function
     decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", **options)
     return functools.partial(kept_on_disk, decorator)
 
 
-inner = compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""For functions that only compiled ones call, which takes half the time."""
+compiled_helper = compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Decorator of functions that only compiled ones call: without an entry from Python they compile in half the
+time."""
 
 
-@inner
-def fill(numbers: np.ndarray, key: np.uint64, first: int) -> int:
-    """Write numbers of a generator that hold the words from a first one; return where that begins."""
+@compiled_helper
+def fill_numbers(numbers: np.ndarray, key: np.uint64, first: int) -> int:
+    """Write the 64-bit numbers that hold a block's words from word `first` on.
+
+    Returns the index of that word among the 16-bit words of `numbers`, 0 to 3.
+    """
     start = key + np.uint64(first // WORDS_PER_NUMBER + 1) * _STEP
     for place in range(numbers.size):
         x = start + np.uint64(place) * _STEP
@@ -79,47 +95,51 @@ def fill(numbers: np.ndarray, key: np.uint64, first: int) -> int:
     return first % WORDS_PER_NUMBER
 
 
-@inner
-def look_up(words: np.ndarray, pairs: np.ndarray, drawn: np.ndarray) -> None:
-    """Write the pair of each word."""
+@compiled_helper
+def look_up_pairs(words: np.ndarray, pairs: np.ndarray, drawn: np.ndarray) -> None:
+    """Write `pairs[word]` for each 16-bit word: two float32 Gaussians in a float64 (`gaussian_pairs`)."""
     for place in range(drawn.size):
         drawn[place] = pairs[words[place]]
 
 
 @compiled()
-def _write_gaussians(words: Words, pairs: np.ndarray, out: np.ndarray) -> None:
-    """Write Gaussians of each block, [G, count], from pairs of them by word."""
+def _write_gaussians(stream: WordStream, pairs: np.ndarray, out: np.ndarray) -> None:
+    """Fill `out`, float32 [G, count], with standard Gaussians; one word of a block gives two of them."""
     blocks, count = out.shape
-    numbers = np.zeros(_PIECE // WORDS_PER_NUMBER + 2, np.uint64)
-    drawn = np.zeros(_PIECE, np.float64)
+    numbers = np.zeros(_WORDS_AT_ONCE // WORDS_PER_NUMBER + 2, np.uint64)
+    drawn = np.zeros(_WORDS_AT_ONCE, np.float64)
     for block in range(blocks):
-        for begin in range(0, (count + 1) // 2, _PIECE):
-            start = fill(numbers, words.keys[block], words.first + begin)
-            look_up(numbers.view(np.uint16)[start : start + _PIECE], pairs, drawn)
-            _copy_some(drawn.view(np.float32), out[block, 2 * begin :])
+        for begin in range(0, (count + 1) // 2, _WORDS_AT_ONCE):
+            start = fill_numbers(numbers, stream.keys[block], stream.first + begin)
+            look_up_pairs(numbers.view(np.uint16)[start : start + _WORDS_AT_ONCE], pairs, drawn)
+            _copy_up_to_shorter(drawn.view(np.float32), out[block, 2 * begin :])
 
 
-@inner
-def _copy_some(values: np.ndarray, out: np.ndarray) -> None:
+@compiled_helper
+def _copy_up_to_shorter(values: np.ndarray, out: np.ndarray) -> None:
     for place in range(min(values.size, out.size)):
         out[place] = values[place]
 
 
 class Draws:
-    """Random draws of the blocks of a product, in order, from one key for each block.
+    """Source of random numbers for the blocks of a product, one stream for each block.
 
-    What a block draws hangs on its key and on what it drew before, not on the other blocks that are executed
-    with it. On the CPU draws are made of 16-bit words, since torch's Mersenne Twister would take longer than
-    the product itself: a dither has 65536 values, as has a Gaussian, up to 4.3 sigma. Number i of a block is
-    the finalizer of SplitMix64 for ``key + (i + 1) increment``, so that any of them can be had without the
-    others. An accelerator draws from torch's own generator there.
+    State: the keys, and a counter of the words that every block has used. A block's draws depend on its key
+    and on its earlier draws only, not on the blocks that are executed with it.
 
     Parameters
     ----------
     keys : sequence of int
         One for each block, taken modulo 2**64.
     device : torch.device
-        Where draws go.
+        Device of the draws.
+
+    Notes
+    -----
+    On the CPU number i of a block is SplitMix64's finalizer of ``key + (i + 1) _INCREMENT``, used as four
+    16-bit words: torch's Mersenne Twister would take longer than the product itself. A dither thus has 65536
+    values, and so has a Gaussian, up to 4.3 sigma. On an accelerator torch's own generator draws, seeded with
+    each key.
 
     References
     ----------
@@ -133,27 +153,27 @@ class Draws:
             torch.Generator(device).manual_seed(int(key)) for key in self.keys if device.type != "cpu"
         ]
 
-    def take(self, count: int) -> Words:
-        """Return the next so many words of every block, which the caller makes."""
+    def take(self, count: int) -> WordStream:
+        """Return the position of the next `count` words of every block, which a compiled pass will draw."""
         first = self._next
         self._next += count
-        return Words(self.keys, first)
+        return WordStream(self.keys, first)
 
     def words(self, count: int) -> torch.Tensor:
-        """Return uniform 16-bit words of every block on the CPU, int16, shape [G, count]."""
+        """Return the next `count` words of every block, uniform int16 on the CPU, shape [G, count]."""
         start, skipped = divmod(self.take(count).first, WORDS_PER_NUMBER)
         numbers = _numbers(self.keys, start, -(-(skipped + count) // WORDS_PER_NUMBER))
         return numbers.view(torch.int16)[:, skipped : skipped + count]
 
     def gaussian(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """Return independent draws of zero mean and unit variance.
+        """Return independent standard Gaussians.
 
         Parameters
         ----------
         shape : torch.Size
-            Of the result; the first dimension is divided evenly among the blocks.
+            Shape of the result; its first dimension is divided evenly among the blocks.
         dtype : torch.dtype
-            Of the result.
+            Type of the result.
         """
         if self._generators:
             out = torch.empty(shape, dtype=dtype, device=self._device)
@@ -169,11 +189,11 @@ class Draws:
         return gaussian_pairs()[index].view(torch.float32)[:, :count].reshape(shape).to(dtype)
 
     def skip(self, shape: torch.Size) -> None:
-        """Pass over the Gaussians of a shape on the CPU, which nobody needs."""
+        """Advance the streams on the CPU as `gaussian` would for a shape, without drawing."""
         self.take(-(-(shape.numel() // self.blocks) // 2))
 
     def dither(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """Return independent draws, uniform over one step around zero; parameters as of `gaussian`."""
+        """Return independent draws, uniform from -1/2 to 1/2; parameters as of `gaussian`."""
         if self._generators:
             out = torch.empty(shape, dtype=dtype, device=self._device)
             for part, generator in zip(out.chunk(self.blocks), self._generators, strict=True):
@@ -182,11 +202,11 @@ class Draws:
         return self.words(shape.numel() // self.blocks).to(dtype).mul_(1.0 / _WORD_VALUES).view(shape)
 
     def poisson(self, mean: torch.Tensor) -> torch.Tensor:
-        """Return independent Poisson numbers of these means, in double precision; below zero counts as zero.
+        """Return independent Poisson numbers, float64, of the given means; a negative mean counts as zero.
 
         Notes
         -----
-        On the CPU they come from generators of torch's own, keyed from the next number of each block.
+        torch draws them; on the CPU from one generator for each block, seeded with its next number.
         """
         generators = self._generators or [
             torch.Generator().manual_seed(number % 2**63) for number in self._next_numbers()
@@ -195,40 +215,41 @@ class Draws:
         return torch.cat([torch.poisson(part, generator) for part, generator in parts])
 
     def on_host(self) -> np.random.Generator:
-        """Return a source of a few numbers on the host, whatever the device, for draws of a single block."""
+        """Return a numpy generator seeded from the stream, for few numbers; needs a single block."""
         (number,) = self._next_numbers()
         return np.random.Generator(np.random.SFC64(number))
 
     def _next_numbers(self) -> list[int]:
-        """Return 64 bits of each block, from which other generators can be keyed."""
+        """Return the next 64-bit number of each block, to seed other generators with."""
         return self.words(WORDS_PER_NUMBER).contiguous().numpy().view(np.uint64)[:, 0].tolist()
 
 
 def _numbers(keys: np.ndarray, first: int, count: int) -> torch.Tensor:
-    """Return numbers of the generator, int64, shape [G, count]."""
-    x = torch.arange(first + 1, first + 1 + count).mul_(_signed(INCREMENT))
+    """Return `count` numbers of each block's stream from number `first` on, as int64, shape [G, count]."""
+    x = torch.arange(first + 1, first + 1 + count).mul_(_signed(_INCREMENT))
     x = x + torch.from_numpy(keys.view(np.int64))[:, None]
-    for shift, multiplier in MIXING:
+    for shift, multiplier in _MIXING:
         _fold(x, shift).mul_(_signed(multiplier))
-    return _fold(x, LAST_SHIFT)
+    return _fold(x, _LAST_SHIFT_BITS)
 
 
 def _fold(x: torch.Tensor, shift: int) -> torch.Tensor:
-    """Mix the upper bits of 64 into the lower ones, in place."""
+    """Return ``x ^ (x >> shift)`` in place, the shift unsigned."""
     return x.bitwise_xor_(x.bitwise_right_shift(shift).bitwise_and_(2 ** (64 - shift) - 1))
 
 
 def _signed(value: int) -> int:
-    """Return the int64 of the same bits."""
+    """Return the int64 with the bits of an unsigned 64-bit number."""
     return value - 2**64 if value >= 2**63 else value
 
 
 @functools.cache
 def gaussian_pairs() -> torch.Tensor:
-    """Return 65536 equally likely pairs of Gaussians, two float32 in each float64.
+    """Return a table of 65536 equally likely pairs of standard Gaussians, two float32 packed in each float64.
 
-    Each member of a pair takes the middles of 65536 equally likely slices, once each; a lattice that fills
-    the square evenly joins the two, so that they and their squares are uncorrelated.
+    Each member of a pair takes 65536 quantiles, the middles of equally likely slices, once each. The second
+    member is the first one's permuted by a rank-1 lattice, which fills the square evenly: the two, and their
+    squares, are uncorrelated.
     """
     slices = torch.arange(_WORD_VALUES, dtype=torch.float64)
     quantiles = torch.special.ndtri((slices + 0.5) / _WORD_VALUES)
@@ -238,29 +259,33 @@ def gaussian_pairs() -> torch.Tensor:
 
 
 def fixed_gains(
-    seed: int, kind: int, parts: tuple[int, int], variance: float, *, over: tuple[int, ...]
+    seed: int, kind: int, grid: tuple[int, int], variance: float, *, shape: tuple[int, ...]
 ) -> torch.Tensor:
-    """Return the gains of a chip's parts of one kind, repeated over a matrix; the same on every device.
+    """Return the gain that each element of a matrix meets on a chip, the same on every device.
+
+    The chip has a grid of parts, each with a fixed gain; a matrix larger than the grid is processed piece by
+    piece, so that the grid repeats over it.
 
     Parameters
     ----------
     seed : int
-        Of the chip.
+        Seed of the chip.
     kind : int
-        Tells kinds of parts of one chip apart.
-    parts : tuple of int
+        Kind of the parts; other kinds on one chip have other gains.
+    grid : tuple of int
         Rows and columns of parts.
     variance : float
-        Of a gain, relative; their mean is 1.
-    over : tuple of int
+        Variance of a gain, dimensionless; the mean is 1.
+    shape : tuple of int
         Rows and columns of the matrix.
     """
-    grid = _grid_of_gains(seed, kind, parts, variance)
-    repeats = [-(-size // count) for size, count in zip(over, parts, strict=True)]
-    return grid.repeat(*repeats)[: over[0], : over[1]]
+    gains = _drawn_gains(seed, kind, grid, variance)
+    repeats = [-(-size // count) for size, count in zip(shape, grid, strict=True)]
+    return gains.repeat(*repeats)[: shape[0], : shape[1]]
 
 
 @functools.lru_cache(maxsize=64)
-def _grid_of_gains(seed: int, kind: int, parts: tuple[int, int], variance: float) -> torch.Tensor:
+def _drawn_gains(seed: int, kind: int, grid: tuple[int, int], variance: float) -> torch.Tensor:
+    """Return the gains of a chip's parts, shape `grid`."""
     draws = Draws([mix_key(seed, kind)], torch.device("cpu"))
-    return draws.gaussian(torch.Size(parts), torch.float32).mul_(math.sqrt(variance)).add_(1.0)
+    return draws.gaussian(torch.Size(grid), torch.float32).mul_(math.sqrt(variance)).add_(1.0)

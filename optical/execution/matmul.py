@@ -1,6 +1,13 @@
-"""`noisy_matmul`: a core's product as a differentiable function of torch, with explicit keys.
+"""`noisy_matmul`: a core's matrix product as a differentiable function of torch, with explicit keys.
 
-Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+A call passes three layers. `noisy_matmul` brings operands to shapes [B, M, K] and [B, K, N] and, for
+distributed tensors, runs each process's shard. A `torch.autograd.Function` makes its gradients products of
+the core too: the quick `_DirectProduct`, or one that compilers (`_CompiledProduct`) or function transforms
+(`_TransformedProduct`) see through. `multiply_in_blocks` cuts the rows into row blocks, each with a key of
+its own, and executes them by `AnalogNumerics`. A block's key depends on its place in the global batch, so
+that any layout over processes that keeps whole blocks draws the same.
+
+Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C; G row blocks executed together.
 """
 
 from __future__ import annotations
@@ -23,32 +30,33 @@ from optical.execution.spec import AnalogSpec, ProductSpecs, loads_second, spec_
 from simulator.errors import WorkloadError
 from simulator.keys import mix_key
 
-if TYPE_CHECKING:  # slow to import, and there where somebody distributes tensors
+if TYPE_CHECKING:  # slow to import, and imported already where somebody distributes tensors
     import torch.distributed.tensor
     from torch.distributed.tensor import DTensor, Placement
 
 _KEY_MASK = 2**64 - 1
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FIRST, _SECOND, _TANGENT_FIRST, _TANGENT_SECOND = 1, 2, 3, 4
-"""What follows from a product C = A B: dA, dB, and what tangents of A and of B add to that of C."""
-_FOLLOWERS = 5
-"""Numbers of products that each product has room for: product n is followed by 5 n + 1 to 5 n + 4."""
+"""Products that derive from C = A B: dA, dB, and the contributions of tangents of A and of B to that of C."""
+_DERIVED = 5
+"""Base of the numbers of derived products: those of product n are 5 n + 1 to 5 n + 4."""
 _ORDERS: tuple[Orders, ...] = (
     (Order.ROWS, Order.COLUMNS),
     (Order.ROWS, Order.ROWS),
     (Order.COLUMNS, Order.ROWS),
 )
-"""Orders of draws, by product: those in which a layer's input, weight and gradient lie in memory."""
-_ANY_ORDER: Orders = (Order.ROWS, Order.ROWS)
-"""The same for derivatives of higher order."""
+"""Orders of the draws of A and B for products 0 (C), 1 (dA) and 2 (dB): as a layer's input, weight and
+gradient usually lie in memory, which spares copies."""
+_HIGHER_ORDERS: Orders = (Order.ROWS, Order.ROWS)
+"""Orders of the draws for derivatives of higher order."""
 _SUMS_ROWS, _EXACT_TILES = 1, 2
-"""Flags of the operator."""
+"""Bits of the operator's flags."""
 _SHARED = -1
-"""Stands in a key where the number of a row block would, for draws that all of them share."""
+"""Number in a key in place of a row block's, for draws that all row blocks share."""
 _OTHER_ROWS, _OTHER_COLUMNS, _OTHER_SUMMED = range(3)
-"""Along which dimension of a product a core is another core; folded into the key with the offset."""
+"""Dimension of a product along which shards are on different cores; part of a core's key, with the offset."""
 _MOST_AT_ONCE = 2**22
-"""Outputs of row blocks that are made before they are added up, so that their memory stays small."""
+"""Outputs of row blocks that are held before they are added up, so that memory stays small; a choice."""
 
 
 def noisy_matmul(
@@ -72,19 +80,20 @@ def noisy_matmul(
         tensors (`DTensor`) give one: every process runs its shard on a core of its own, rows with the draws
         that they have in one process.
     specs : ProductSpecs
-        What the core makes of each product. Where its errors are not smooth, gradients pass straight through.
+        Errors of the product and of its two gradient products. Gradients ignore rounding and clipping
+        (straight through).
     key : int or torch.Tensor
-        Source of all draws, forward and backward: an integer, or a tensor of one int64 on the CPU, whose
-        value a compiled graph does not freeze. Fold in the seed and the step, never a rank. A second int64
-        says which of the equal parts of the global batch these rows are.
+        Seed of all draws, forward and backward: an integer, or a tensor of one int64 on the CPU, whose value
+        a compiled graph does not freeze. Fold in the seed and the step, never a rank. A second int64, if any,
+        is the number of the equal part of the global batch that these rows are.
     weight : bool
         Whether B is a weight, so that its gradient is the product of the phase `grad_weight`.
     place : tuple of int
-        What else tells this product from others of one key: its layer, its number in the layer.
+        Numbers that tell this product from others of the same key: its layer, its number in the layer.
     first_block : int
-        Where the first row block of A stands in the global batch, or in its part.
+        Number of the first row block of A in the global batch, or in its part.
     part_blocks : int
-        Row blocks of a part of the global batch, where the key says which part.
+        Row blocks in a part of the global batch, where the key gives the part.
 
     Returns
     -------
@@ -125,15 +134,15 @@ def noisy_matmul(
     key = key if isinstance(key, torch.Tensor) else int(key) & _KEY_MASK
     if plain and (isinstance(key, int) or type(key) is torch.Tensor):
         numbers = (key,) if isinstance(key, int) else tuple(key.reshape(-1).tolist())
-        return _PlainProduct.apply(a_BMK, b_BKN, numbers, call).view(shape)
+        return _DirectProduct.apply(a_BMK, b_BKN, numbers, call).view(shape)
     if isinstance(key, int):
         key = torch.tensor(key - 2**64 if key >= 2**63 else key, dtype=torch.int64)
-    product = _NoisyProduct if torch.compiler.is_compiling() else _TransformedProduct
+    product = _CompiledProduct if torch.compiler.is_compiling() else _TransformedProduct
     return product.apply(a_BMK, b_BKN, key, call).view(shape)
 
 
 def _is_plain(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether nothing but autograd backwards looks on: no compiler, no transform, no mode."""
+    """Return whether only reverse-mode autograd is on: no compiler, function transform or dispatch mode."""
     return (
         type(a) in _PLAIN
         and type(b) in _PLAIN
@@ -172,11 +181,12 @@ def _sharded(
         msg = f"operands lie on the meshes {meshes[0]} and {meshes[-1]}; distribute both on one"
         raise WorkloadError(msg)
     a, b = (_on_mesh(x, meshes[0]) for x in (a, b))
-    layouts = [_layout(one, other, a, b) for one, other in zip(a.placements, b.placements, strict=True)]
-    a = a.redistribute(placements=[each.a for each in layouts])
-    b = b.redistribute(placements=[each.b for each in layouts])
-    local_a = a.to_local(grad_placements=[each.grad_a for each in layouts])
-    local_b = b.to_local(grad_placements=[each.grad_b for each in layouts])
+    placements = zip(a.placements, b.placements, strict=True)
+    layouts = [_layout(placement_a, placement_b, a, b) for placement_a, placement_b in placements]
+    a = a.redistribute(placements=[layout.a for layout in layouts])
+    b = b.redistribute(placements=[layout.b for layout in layouts])
+    local_a = a.to_local(grad_placements=[layout.grad_a for layout in layouts])
+    local_b = b.to_local(grad_placements=[layout.grad_b for layout in layouts])
     first_row, core = _offsets(a, b)
     block, unit = row_block, "rows"
     if b.dim() > 2:
@@ -192,7 +202,7 @@ def _sharded(
     return torch.distributed.tensor.DTensor.from_local(
         local,
         meshes[0],
-        [each.c for each in layouts],
+        [layout.c for layout in layouts],
         run_check=False,
         shape=shape,
         stride=torch.empty(shape, device="meta").stride(),
@@ -200,6 +210,7 @@ def _sharded(
 
 
 def _on_mesh(x: torch.Tensor, mesh: torch.distributed.DeviceMesh) -> DTensor:
+    """Return a tensor as distributed over a mesh, replicated if it is a plain one."""
     if isinstance(x, torch.distributed.tensor.DTensor):
         return x
     whole = [torch.distributed.tensor.Replicate()] * mesh.ndim
@@ -207,7 +218,7 @@ def _on_mesh(x: torch.Tensor, mesh: torch.distributed.DeviceMesh) -> DTensor:
 
 
 class _Layout(NamedTuple):
-    """Layout of operands, the result and gradients on one dimension of the mesh."""
+    """Placements of operands, result and gradients along one dimension of the device mesh."""
 
     a: Placement
     b: Placement
@@ -217,7 +228,12 @@ class _Layout(NamedTuple):
 
 
 def _layout(a: Placement, b: Placement, a_tensor: DTensor, b_tensor: DTensor) -> _Layout:
-    """Return how a product is run whose operands lie so on one dimension of the mesh."""
+    """Return the placements to which A and B are brought for a product, and those of what it makes.
+
+    The summed dimension sharded on both sides gives partial sums; columns of B sharded give sharded columns
+    of C; rows, or matrices of a batch, sharded give the same of C. Where A and B disagree, A's sharding
+    stands.
+    """
     placed = torch.distributed.tensor
     summed_a, summed_b, columns = a_tensor.ndim - 1, b_tensor.ndim - 2, b_tensor.ndim - 1
     whole, summed = placed.Replicate(), placed.Partial()
@@ -240,7 +256,11 @@ def _layout(a: Placement, b: Placement, a_tensor: DTensor, b_tensor: DTensor) ->
 
 
 def _offsets(a: DTensor, b: DTensor) -> tuple[int, tuple[int, ...]]:
-    """Return the global number of the first row, or matrix, and what else tells this core from others."""
+    """Return the global number of a shard's first row, or matrix, and numbers that identify its core.
+
+    The numbers are the dimension along which cores differ (`_OTHER_ROWS` and so on) and the shard's offset in
+    it; none for shards of the first dimension of rows, which are row blocks of one product.
+    """
     of_a, of_b = (
         torch.distributed.tensor._utils.compute_local_shape_and_global_offset(
             x.shape, x.device_mesh, x.placements
@@ -261,7 +281,9 @@ def _offsets(a: DTensor, b: DTensor) -> tuple[int, tuple[int, ...]]:
 
 
 def _is_cut(x: DTensor, dim: int) -> bool:
-    return any(isinstance(one, torch.distributed.tensor.Shard) and one.dim == dim for one in x.placements)
+    """Return whether a dimension is sharded."""
+    sharded = [place.dim for place in x.placements if isinstance(place, torch.distributed.tensor.Shard)]
+    return dim in sharded
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
@@ -282,31 +304,31 @@ def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 class _Call(NamedTuple):
-    """Settings of one product; plain values, so that a compiler takes them as constants."""
+    """Settings of one execution of a product: plain values, which compilers take as constants."""
 
     texts: tuple[str, str, str]
     """Specifications of this product, of grad_input and of grad_weight, as JSON."""
     weight: bool
     """Whether B is a weight."""
     number: int
-    """Product that draws belong to: 0 is C, 1 dA, 2 dB, others are derivatives of higher order."""
+    """Number of the product, part of its key: 0 is C, 1 dA, 2 dB, others derivatives of higher order."""
     sums_rows: bool
     """Whether the product is A^T B, summed over rows, as the gradient of a weight is."""
     place: tuple[int, ...]
-    """What tells the product from others, its first row block last."""
+    """Numbers that tell the product from others of its key; the last is the first row block's number."""
     block: int
     """Rows of a row block; matrices, where the batch has several."""
     part_blocks: int
-    """Row blocks of each part of the global batch, of which the key says the number."""
+    """Row blocks of each part of the global batch, where the key gives the part."""
     flags: int
-    """Execution of all three products."""
+    """Flags that the product and its gradients share (`_EXACT_TILES`)."""
 
 
-class _PlainProduct(torch.autograd.Function):
-    """A product and its two gradient products, each with its own specification and draws, run directly.
+class _DirectProduct(torch.autograd.Function):
+    """A product and its two gradient products, each with its own specification and draws, run in Python.
 
-    A compiler needs `_NoisyProduct`, a function transform `_TransformedProduct`, which take several times as
-    long to start.
+    A compiler needs `_CompiledProduct`, a function transform `_TransformedProduct`; both take several times
+    as long to start.
     """
 
     @staticmethod
@@ -323,12 +345,12 @@ class _PlainProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
-        run = _PlainProduct.apply if torch.is_grad_enabled() else functools.partial(_multiply, _run)
+        run = _DirectProduct.apply if torch.is_grad_enabled() else functools.partial(_multiply, _run)
         return *_gradients(ctx, grad_BMN, ctx.saved_tensors, ctx.key, run), None, None
 
 
-class _NoisyProduct(torch.autograd.Function):
-    """The same by way of the operator that compilers see."""
+class _CompiledProduct(torch.autograd.Function):
+    """The same through a torch operator, `heliograph::analog_matmul`, which is one node to compilers."""
 
     @staticmethod
     def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
@@ -347,30 +369,30 @@ class _NoisyProduct(torch.autograd.Function):
         return *_gradients(ctx, grad_BMN, operands, key, run), None, None
 
 
-class _TransformedProduct(_NoisyProduct):
-    """The same with derivatives of derivatives, tangents and maps, some of which compilers refuse."""
+class _TransformedProduct(_CompiledProduct):
+    """The same with higher derivatives, tangents (`jvp`) and `vmap`, some of which compilers refuse."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
-        _NoisyProduct.setup_context(ctx, inputs, output)
+        _CompiledProduct.setup_context(ctx, inputs, output)
         ctx.save_for_forward(*inputs[:3])
 
     @staticmethod
     def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
         if not torch.is_grad_enabled():
-            return _NoisyProduct.backward(ctx, grad_BMN)
+            return _CompiledProduct.backward(ctx, grad_BMN)
         *operands, key = ctx.saved_tensors
         return *_gradients(ctx, grad_BMN, operands, key, _TransformedProduct.apply), None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> torch.Tensor | None:  # noqa: ANN401
-        """Return what tangents of A and of B add to the product: two further products of its phase."""
+        """Return the tangent of the product, dA B + A dB: two further products by its own specification."""
         (a_BMK, b_BKN, key), call, total = ctx.saved_tensors, ctx.call, None
         for number, tangent in zip((_TANGENT_FIRST, _TANGENT_SECOND), tangents[:2], strict=True):
             if tangent is not None:
                 pair = (tangent, b_BKN) if number == _TANGENT_FIRST else (a_BMK, tangent)
-                each = _TransformedProduct.apply(*pair, key, _follower(call, number))
-                total = each if total is None else total + each
+                summand = _TransformedProduct.apply(*pair, key, _derived_call(call, number))
+                total = summand if total is None else total + summand
         return total
 
     @staticmethod
@@ -394,22 +416,23 @@ def _multiply(
     key: Any,  # noqa: ANN401
     call: _Call,
 ) -> torch.Tensor:
-    """Return one product, of A or of its transpose."""
+    """Return the product A B, or A^T B where `call` sums over rows; `run` executes it."""
     flags = call.flags | _SUMS_ROWS * call.sums_rows
     layout = [call.block, flags, call.number, *call.place, call.part_blocks]
     return run(a.mT if call.sums_rows else a, b, key, call.texts[0], layout)
 
 
-def _follower(call: _Call, number: int) -> _Call:
-    """Return how a gradient or a part of a tangent of a product is run.
+def _derived_call(call: _Call, number: int) -> _Call:
+    """Return the settings of a product that derives from another: a gradient, or a summand of a tangent.
 
-    Gradients of gradients are products of the phases of gradients.
+    A gradient takes the specification of `grad_weight` where it sums over the rows of a weight's input, else
+    that of `grad_input`; so do gradients of gradients.
     """
     sums_rows, texts = call.sums_rows, call.texts
     if number in (_FIRST, _SECOND):
         sums_rows = number == _SECOND and not sums_rows
         texts = (texts[2 if sums_rows and call.weight else 1], *texts[1:])
-    return call._replace(texts=texts, number=_FOLLOWERS * call.number + number, sums_rows=sums_rows)
+    return call._replace(texts=texts, number=_DERIVED * call.number + number, sums_rows=sums_rows)
 
 
 def _gradients(
@@ -419,23 +442,23 @@ def _gradients(
     key: Any,  # noqa: ANN401
     run: Callable[..., torch.Tensor],
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return the gradients of A and of B, where they are needed.
+    """Return the gradients of A and of B, None where not needed.
 
-    Of C = A B they are dC B^T and A^T dC; of C = A^T B, summed over rows, B dC^T and A dC.
+    They are dC B^T and A^T dC for C = A B, and B dC^T and A dC for C = A^T B, which sums over rows.
     """
     (a_BMK, b_BKN), call, grad_a, grad_b = operands, ctx.call, None, None
     if ctx.needs_input_grad[0]:
         pair = (b_BKN, grad_BMN.mT) if call.sums_rows else (grad_BMN, b_BKN.mT)
-        grad_a = run(*pair, key, _follower(call, _FIRST))
+        grad_a = run(*pair, key, _derived_call(call, _FIRST))
     if ctx.needs_input_grad[1]:
-        grad_b = run(a_BMK, grad_BMN, key, _follower(call, _SECOND))
+        grad_b = run(a_BMK, grad_BMN, key, _derived_call(call, _SECOND))
     return grad_a, grad_b
 
 
 def _execute(
     a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, spec: str, layout: list[int]
 ) -> torch.Tensor:
-    """Return one product of a core, shape [B, M, N]: one operator to compilers, without a gradient.
+    """Return one product of a core, [B, M, N]: the operator that compilers see, without a gradient.
 
     Parameters
     ----------
@@ -446,10 +469,8 @@ def _execute(
     spec : str
         `AnalogSpec` as JSON (`simulator.files.record_to_json`).
     layout : list of int
-        Rows of a block (of a batch of several matrices: matrices), flags (1 where the rows of the batch are
-        summed over, as in the gradient of a weight; 2 where every analog sample is executed), which of the
-        three products it is, what else tells it from others of this key, the number of the first block, and
-        the number of blocks of a part.
+        Fields of `_Call`: `block`, the flags `_SUMS_ROWS` and `_EXACT_TILES`, `number`, all of `place` (first
+        row block last), `part_blocks`.
     """
     return _run(a_BMK, b_BKN, tuple(key.reshape(-1).tolist()), spec, layout)
 
@@ -472,42 +493,45 @@ def _run(
             size=block,
             sums_rows=bool(flags & _SUMS_ROWS),
             exact_tiles=bool(flags & _EXACT_TILES),
-            orders=_ORDERS[place[0]] if place[0] < len(_ORDERS) else _ANY_ORDER,
+            orders=_ORDERS[place[0]] if place[0] < len(_ORDERS) else _HIGHER_ORDERS,
         ),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowBlocks:
-    """Blocks of rows of a product, each with a gain and draws of its own, and what their draws hang on."""
+    """Row blocks of a product, each executed with a converter range and draws of its own, and their keys."""
 
     key: int
-    """Source of all draws."""
+    """Seed of all draws of the call."""
     place: tuple[int, ...]
-    """What tells the product from others of the key."""
+    """Numbers that tell the product from others of the key."""
     first: int
     """Number of the first block in the global batch."""
     size: int
     """Rows of a block; matrices, where the batch has several."""
     sums_rows: bool
-    """Whether the rows are summed over, so that results of blocks are added."""
+    """Whether the product sums over the rows, so that the results of blocks are added."""
     exact_tiles: bool = False
     """Whether every analog sample of a sum is executed."""
     orders: Orders = (None, None)
-    """Orders of the draws of A and of B."""
+    """Orders in which the elements of A and of B take their draws."""
 
     def key_of(self, number: int) -> int:
-        """Return the key of a block's draws."""
+        """Return the key of the draws of a block, by its number in the global batch."""
         return mix_key(self.key, *self.place, number)
 
     def groups(self, count: int, most: int) -> Iterator[tuple[list[int], slice]]:
-        """Yield the keys and the rows of blocks that are executed together: equally long ones."""
+        """Yield the keys and the rows of blocks to execute together: up to `most`, all of the same length.
+
+        `count` is the number of rows; a short last block comes alone.
+        """
         whole, start = count // self.size, 0
         while start < count:
             number = start // self.size
             blocks = min(most, whole - number) if number < whole else 1
             stop = min(start + blocks * self.size, count)
-            yield [self.key_of(self.first + number + each) for each in range(blocks)], slice(start, stop)
+            yield [self.key_of(self.first + number + place) for place in range(blocks)], slice(start, stop)
             start = stop
 
 
@@ -515,12 +539,13 @@ class RowBlocks:
 def multiply_in_blocks(
     a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks
 ) -> torch.Tensor:
-    """Return the product, shape [B, M, N].
+    """Return the product of a core, executed row block by row block, shape [B, M, N].
 
     Notes
     -----
-    B is loaded, or streamed, once for all row blocks: its stochastic rounding and its errors of loading are
-    drawn from a key without the block's number. Per-block partial sums of a gradient are added digitally.
+    B is set on the core once for all row blocks: its stochastic rounding and errors of loading are drawn with
+    a key that has no block's number. Where the product sums over rows, partial sums of blocks are added
+    digitally.
     """
     numerics, (batch, rows, length) = AnalogNumerics(spec, blocks.exact_tiles), a_BMK.shape
     if spec.is_exact:
@@ -549,15 +574,15 @@ def multiply_in_blocks(
     for keys, at in blocks.groups(rows, together):
         draws, a_GMK = Draws(keys, a_BMK.device), a_BMK[:, at].reshape(len(keys), -1, length)
         loading = Loading(Draws([blocks.key_of(_SHARED)], b_BKN.device), second)
-        made = numerics.matmul_blocks(a_GMK, b_BKN, draws, blocks.orders, single=True, loading=loading)
-        parts.append(made.flatten(0, 1))
+        c_GMN = numerics.matmul_blocks(a_GMK, b_BKN, draws, blocks.orders, single=True, loading=loading)
+        parts.append(c_GMN.flatten(0, 1))
     return (torch.cat(parts) if len(parts) > 1 else parts[0])[None]
 
 
 def _sum_of_blocks(
     a_BMK: torch.Tensor, b_BKN: torch.Tensor, numerics: AnalogNumerics, blocks: RowBlocks, together: int
 ) -> torch.Tensor:
-    """Return the sum of the products of blocks of the summed dimension, added one after the other."""
+    """Return the sum of the blocks' products, [1, M, N], added in the order of the blocks."""
     total = None
     for keys, at in blocks.groups(a_BMK.shape[2], together):
         a_GKM = a_BMK[0].mT[at].unflatten(0, (len(keys), -1))
@@ -571,12 +596,12 @@ def _sum_of_blocks(
 def _shape_only(
     a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, spec: str, layout: list[int]
 ) -> torch.Tensor:
-    """Return an empty result, for tracing and the meta device."""
+    """Return an uninitialised result of the right shape, for tracing and the meta device."""
     del key, spec, layout
     return a_BMK.new_empty((*a_BMK.shape[:2], b_BKN.shape[2]))
 
 
-# Registered without an autograd kernel, which torch.func cannot see through: `_NoisyProduct` differentiates.
+# No autograd kernel is registered, as torch.func cannot see through one: `_CompiledProduct` differentiates.
 _LIBRARY = torch.library.Library("heliograph", "FRAGMENT")
 _LIBRARY.define("analog_matmul(Tensor a, Tensor b, Tensor key, str spec, SymInt[] layout) -> Tensor")
 _LIBRARY.impl("analog_matmul", _execute, "CompositeExplicitAutograd")

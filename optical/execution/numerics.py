@@ -1,7 +1,10 @@
-"""Execution of products in torch: by the record of an analog core, or with a given number of photons.
+"""Execution of matrix products in torch, as a core with analog errors or a photon counter delivers them.
 
-Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; T samples of a sum, of W
-products each.
+`AnalogNumerics` follows the errors that an `AnalogSpec` states. `CountingNumerics` counts photons with ideal
+detectors; `HomodyneNumerics` sets the laser of a core for a number of photons per product.
+
+Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; a sum is cut into T analog
+samples of W products each.
 """
 
 from __future__ import annotations
@@ -27,15 +30,17 @@ from simulator.keys import mix_key
 _T = TypeVar("_T")
 
 _MISREAD_TOGETHER = 2**20
-"""Misread remainders, about, of samples that are computed together; so that their memory stays small."""
+"""Misread remainders, expected, of the samples that are computed together, so that their memory stays small;
+a choice."""
 _AUTOCASTING = ("cpu", "cuda")
-"""Devices that products are executed on, with an autocast each."""
+"""Types of devices on which products are executed; each has an autocast of its own."""
 _LONGEST_SUM = 512
-"""Terms of a product of blocks; libraries cut longer sums by the number of threads, and round otherwise."""
+"""Most terms of a floating-point sum: libraries split longer ones by the number of threads, which would round
+differently."""
 
 
 def executed(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Return a function that computes without gradients and in the types of its tensors, autocast or not."""
+    """Decorate a function to run without autograd and without autocast, in the types of its tensors."""
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> _T:  # noqa: ANN401
@@ -49,17 +54,17 @@ def executed(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class Loading(NamedTuple):
-    """Setting of B: loaded, or streamed, once for all rows that meet it."""
+    """Setting of B on a core once, for all row blocks of A that meet it."""
 
     draws: Draws
-    """For its stochastic rounding and errors of loading."""
+    """Source of B's stochastic rounding and errors of loading."""
     second: bool
-    """Whether B is what stays in a core that holds weights, rather than A."""
+    """Whether a core that holds weights holds B, the second operand, rather than A."""
 
 
 @dataclass(frozen=True)
 class AnalogNumerics:
-    """The products of a photonic core, drawn from its `AnalogSpec`.
+    """Executor of products with the errors of a photonic core, drawn from its `AnalogSpec`.
 
     Notes
     -----
@@ -99,11 +104,11 @@ class AnalogNumerics:
         a_BMK, b_BKN : torch.Tensor
             Operands, shapes [B, M, K] and [B, K, N], of one floating-point type.
         key : int
-            Source of all noise and stochastic rounding, at least 0. Same key and operands (layout in memory
-            included, but for given orders), same result, for any number of threads; a CPU and an accelerator
-            draw differently.
+            Seed of all noise and stochastic rounding, at least 0. Equal keys and operands give equal results,
+            for any number of threads; without `orders` operands must also have the same layout in memory. A
+            CPU and an accelerator draw differently.
         orders : Orders
-            Of the draws of A and of B.
+            Order in which the elements of A, and of B, take their draws.
 
         Raises
         ------
@@ -133,59 +138,64 @@ class AnalogNumerics:
         single: bool = False,
         loading: Loading | None = None,
     ) -> torch.Tensor:
-        """Return the products of several blocks of matrices, each with a gain, scales and draws of its own.
+        """Return the products of blocks of matrices, each block with a converter range and draws of its own.
 
         Parameters
         ----------
         a_BMK, b_BKN : torch.Tensor
             Operands, shapes [B, M, K] and [B, K, N], or [1, K, N] for all.
         draws : Draws
-            Of each block; there is one with residue numbers.
+            Source of the draws of each block; of a single block with residue numbers.
         orders : Orders
-            Of the draws of A and of B.
+            Order in which the elements of A, and of B, take their draws.
         single : bool
-            Whether a block is one matrix, large enough to be multiplied by itself.
+            Whether a block is one matrix, which then is worth a product of its own in integers.
         loading : Loading or None
-            How B is coded where other rows meet it too.
+            Setting of B where further row blocks meet it; None for one of this product's own.
         """
         if loading is None:
             loading = Loading(draws, bool(loads_second(a_BMK.shape[1], b_BKN.shape[2])))
         total: torch.Tensor | None = None
         in_blocks, width = self.spec.scale is Scale.BLOCK, self.spec.analog_length
-        of_a, of_b = (Order.ROWS, Order.ROWS) if in_blocks else orders
-        for at in self._pieces(a_BMK, b_BKN) if in_blocks else [slice(None)]:
+        order_a, order_b = (Order.ROWS, Order.ROWS) if in_blocks else orders
+        for at in self._coded_together(a_BMK, b_BKN) if in_blocks else [slice(None)]:
             a_part, b_part = a_BMK[..., at], b_BKN[:, at]
             if in_blocks:
-                a_part, b_part = _rows_of_samples(a_part, width), _columns_of_samples(b_part, width)
-            kind = single or a_part.shape[0] == 1
-            a = encode(a_part, -1, self.spec, draws, loaded=not loading.second, order=of_a, single=kind)
-            b = encode(b_part, -2, self.spec, loading.draws, loaded=loading.second, order=of_b, single=kind)
-            for part in self._readings(a, b, draws, a_BMK.shape[0]):
-                total = part if total is None else total.add_(part)
+                a_part, b_part = _samples_of_a(a_part, width), _samples_of_b(b_part, width)
+            alone = single or a_part.shape[0] == 1
+            a = encode(a_part, -1, self.spec, draws, loaded=not loading.second, order=order_a, single=alone)
+            b = encode(
+                b_part, -2, self.spec, loading.draws, loaded=loading.second, order=order_b, single=alone
+            )
+            for partial_sum in self._partial_sums(a, b, draws, a_BMK.shape[0]):
+                total = partial_sum if total is None else total.add_(partial_sum)
         return typing.cast("torch.Tensor", total).to(a_BMK.dtype)
 
-    def _pieces(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> list[slice]:
-        """Return which products of a sum go together: those of a sample, or of several of residue numbers."""
+    def _coded_together(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> list[slice]:
+        """Return slices of K whose operands are coded together under block scales.
+
+        One sample each; of residue numbers several, up to `_MISREAD_TOGETHER` and `_LONGEST_SUM`.
+        """
         width, residues, together = self.spec.analog_length, self.spec.residues, 1
         if residues is not None:
             outputs = a_BMK.shape[0] * a_BMK.shape[1] * b_BKN.shape[2]
-            wrong = max(1.0, outputs * math.fsum(residues.misreadings))
-            together = max(1, int(min(_MISREAD_TOGETHER / wrong, _LONGEST_SUM / width)))
+            misread = max(1.0, outputs * math.fsum(residues.misreadings))
+            together = max(1, int(min(_MISREAD_TOGETHER / misread, _LONGEST_SUM / width)))
         starts = range(0, a_BMK.shape[2], together * width)
         return [slice(start, start + together * width) for start in starts]
 
-    def _readings(self, a: Operand, b: Operand, draws: Draws, matrices: int) -> Iterator[torch.Tensor]:
-        """Yield what adds up to the product of so many coded matrices: all at once, or sample by sample."""
+    def _partial_sums(self, a: Operand, b: Operand, draws: Draws, matrices: int) -> Iterator[torch.Tensor]:
+        """Yield outputs that are added digitally: of all coded operands at once, or of each analog sample."""
         if self.spec.residues is not None:
             yield _read_residues(self.spec.residues, a, b, draws, matrices)
             return
         whole = Coded(spec=self.spec, a=a, b=b, blocks=draws.blocks)
-        tiles, gain = [whole], None
+        products, gain = [whole], None
         if self.exact_tiles and whole.samples > 1:
-            tiles, gain = by_sample(whole), set_gain(whole, None)
-        for each in tiles:
-            product = multiply(each.a.codes, each.b.codes)
-            yield read(each, product, gain, draws, exact=self.exact_tiles)
+            products, gain = by_sample(whole), set_gain(whole, None)
+        for coded in products:
+            product = multiply(coded.a.codes, coded.b.codes)
+            yield read(coded, product, gain, draws, exact=self.exact_tiles)
 
     @executed
     def set_operands(
@@ -198,8 +208,8 @@ class AnalogNumerics:
         a_BMK, b_BKN : torch.Tensor
             Operands, shapes [B, M, K] and [B, K, N], of one floating-point type.
         key : int
-            As of `matmul`, whose operands they are. Where block scales meet stochastic rounding or errors of
-            loading, they are as likely but drawn otherwise.
+            Key of the `matmul` whose operands these are. With block scales, stochastic rounding and errors of
+            loading follow the same law but are other draws than those of `matmul`.
         """
         _check_shapes(a_BMK, b_BKN)
         draws, spec, width = Draws([key], a_BMK.device), self.spec, a_BMK.shape[2]
@@ -212,7 +222,7 @@ class AnalogNumerics:
 
     @executed
     def entering(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both operands as they come to the core: without loud channels, rotated.
+        """Return both operands as they enter the core: without the electronic channels, and rotated.
 
         Parameters
         ----------
@@ -225,18 +235,19 @@ class AnalogNumerics:
 
     @executed
     def full_scales(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the full scale of each element of operands that come to the core, [.., K or 1].
+        """Return the full scales of operands that enter the core, broadcastable to them.
 
         Parameters
         ----------
         a_BMK, b_BKN : torch.Tensor
-            Operands as `entering` returns them; with slices, those of their first one.
+            Operands as `entering` returns them. Where operands are cut into slices, scales of the first
+            slice.
         """
         return _element_scales(a_BMK, self.spec), _element_scales(b_BKN.mT, self.spec).mT
 
     @executed
     def clipped_fraction(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> float:
-        """Return the expected fraction of the probe's analog samples that the converter clips.
+        """Return the expected fraction of probed analog samples that the output converter clips, 0 to 1.
 
         Parameters
         ----------
@@ -251,30 +262,31 @@ class AnalogNumerics:
 
 
 def _set(a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
-    """Return both operands as they are coded, loaded and set on a chip."""
+    """Return both operands coded, loaded and set on the chip."""
     second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
     a = encode(a_BMK, -1, spec, draws, loaded=not second)
     return a, encode(b_BKN, -2, spec, draws, loaded=second)
 
 
-def _rows_of_samples(a_BMK: torch.Tensor, width: int) -> torch.Tensor:
-    """Return the samples of A, [B T, M, W]; a short one is filled up with zeros."""
+def _samples_of_a(a_BMK: torch.Tensor, width: int) -> torch.Tensor:
+    """Return A cut into analog samples of W products, [B T, M, W]; the last is padded with zeros."""
     a_BMK = torch.nn.functional.pad(a_BMK, (0, -a_BMK.shape[-1] % width))
     return a_BMK.unflatten(2, (-1, width)).transpose(1, 2).flatten(0, 1).contiguous()
 
 
-def _columns_of_samples(b_BKN: torch.Tensor, width: int) -> torch.Tensor:
-    """Return the samples of B, [B T, W, N]; a short one is filled up with zeros."""
+def _samples_of_b(b_BKN: torch.Tensor, width: int) -> torch.Tensor:
+    """Return B cut into analog samples of W products, [B T, W, N]; the last is padded with zeros."""
     b_BKN = torch.nn.functional.pad(b_BKN, (0, 0, 0, -b_BKN.shape[1] % width))
     return b_BKN.unflatten(1, (-1, width)).flatten(0, 1).contiguous()
 
 
 def _read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws, matrices: int) -> torch.Tensor:
-    """Return the product of the samples of so many matrices, [B T, M, W] and [B T, W, N], through remainders.
+    """Return the product of coded samples as residue numbers deliver it, [B, M, N].
 
-    A sample's sum is exact where no remainder is misread, hence so is one product of all samples together, as
-    `AnalogSpec` lets no sum leave the dynamic range. Only for misread ones is the integer formed, shifted by
-    what its wrong remainders weigh (`Residues.weights`) and folded into the range.
+    Operands are the samples of B matrices, [B T, M, W] and [B T, W, N]. A sample's sum is exact unless a
+    remainder is misread, since `AnalogSpec` lets no sum leave the dynamic range. Hence one exact product of
+    all samples is taken; only for misread samples is the integer formed, shifted by the weights of its wrong
+    remainders (`Residues.weights`) and folded into the range, and the difference added to the output.
     """
     samples, rows, columns = a.codes.shape[0] // matrices, a.codes.shape[1], b.codes.shape[2]
     a_BMK = a.values.to(a.energy.dtype).unflatten(0, (-1, samples)).transpose(1, 2).flatten(2)
@@ -284,20 +296,20 @@ def _read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws, mat
     index, shift = (torch.from_numpy(x).to(c_BMN.device) for x in (misread.index, misread.shift))
     batch, row, column = index // (rows * columns), index // columns % rows, index % columns
     exact = (a.codes[batch, row].double() * b.codes[batch, :, column].double()).sum(-1)
-    found = exact + shift
-    found.sub_((found / residues.product).round_(), alpha=residues.product)
+    read_sum = exact + shift
+    read_sum.sub_((read_sum / residues.product).round_(), alpha=residues.product)
     scale = a.scale[batch, row, 0].double() * b.scale[batch, 0, column].double()
-    error = found.sub_(exact).mul_(scale).mul_(a.step * b.step).to(c_BMN.dtype)
-    where = (batch // samples * rows + row) * columns + column
+    error = read_sum.sub_(exact).mul_(scale).mul_(a.step * b.step).to(c_BMN.dtype)
+    output = (batch // samples * rows + row) * columns + column
     if c_BMN.device.type == "cpu":  # one thread adds along one dimension, hence always in the same order
-        c_BMN.view(-1).index_add_(0, where, error)
+        c_BMN.view(-1).index_add_(0, output, error)
     else:
-        c_BMN.view(-1).index_put_((where,), error, accumulate=True)
+        c_BMN.view(-1).index_put_((output,), error, accumulate=True)
     return c_BMN
 
 
 def _element_scales(rows: torch.Tensor, spec: AnalogSpec) -> torch.Tensor:
-    """Return the full scale of each element of rows [B, M, K]: of all, of its row, or of its sample."""
+    """Return full scales of rows [B, M, K]: of all, [1, 1, 1], of each row, [B, M, 1], or of each element."""
     size = rows.abs()
     if spec.scale is Scale.TENSOR:
         return size.amax().view(1, 1, 1)
@@ -308,7 +320,7 @@ def _element_scales(rows: torch.Tensor, spec: AnalogSpec) -> torch.Tensor:
 
 
 def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
-    """Refuse what is no batched product."""
+    """Refuse operands whose shapes or types do not make a batched product."""
     a, b = tuple(a_BMK.shape), tuple(b_BKN.shape)
     if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1] or 0 in a + b:
         msg = f"operands must have non-empty shapes [B, M, K] and [B, K, N]; got {list(a)} and {list(b)}"
@@ -317,12 +329,12 @@ def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
 
 
 def check_types(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Refuse operands of other than one floating-point type.
+    """Refuse operands unless both have the same floating-point type.
 
     Raises
     ------
     WorkloadError
-        If there are two types, or one of integers or complex numbers.
+        If their types differ, or are of integers or complex numbers.
     """
     if a.dtype != b.dtype or not a.is_floating_point():
         msg = f"operands must have one floating-point type; got {a.dtype} and {b.dtype}: convert with .to()"
@@ -330,31 +342,33 @@ def check_types(a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 _TINY = 1e-30
-"""Full scale of an operand that is all zero, so that nothing is divided by zero."""
+"""Least full scale, for operands that are all zero, so that nothing is divided by zero."""
 
 
 class Signs(StrEnum):
     """Encoding of signed operands in light, which is never negative."""
 
     OFFSET = "offset"
-    """Operands are moved to zero and above; the digital side takes what the offsets add off."""
+    """Operands are shifted to zero and above; digital electronics subtracts what the offsets add."""
     PAIR = "pair"
-    """Products above and below zero go to one detector each; the digital side takes the difference."""
+    """Positive and negative products go to a detector each; digital electronics takes the difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountingNumerics:
-    """Products of intensities whose photons are counted by ideal detectors.
+    """Products of light intensities, whose photons ideal detectors count.
 
     Notes
     -----
-    An input x >= 0 is a brightness and a weight w a transmission v in [0, 1]; a detector adds a whole dot
-    product and counts Poisson(g sum(x v)) photons. An input of either sign takes two brightnesses: as a pair,
-    one for its part above zero and one for that below, each with transmissions of its own to both detectors;
-    with offsets, one that is moved by the least input, as the weights are by theirs. The gain g makes the
-    mean count of all outputs, over the number of products, `photons_per_mac`: photons are detected ones,
-    averaged over data and weights, as Wang counts them. The relative noise of an output falls as one over the
-    square root of its whole count, hence longer vectors need fewer photons per multiplication.
+    An input x >= 0 is a brightness and a weight w a transmission v in [0, 1]; a detector collects the light
+    of a whole dot product and counts Poisson(g sum(x v)) photons. Signed operands follow `Signs`. As a pair,
+    an input has two brightnesses, for its positive and its negative part, each with transmissions to both
+    detectors. With offsets, inputs are shifted by the least input and weights by the least weight.
+
+    The gain g is set so that the mean count of an output over the products of its sum is `photons_per_mac`:
+    detected photons, averaged over data and weights, as Wang et al. count them. The relative noise of an
+    output falls as one over the square root of its count, hence longer vectors need fewer photons per
+    multiplication.
 
     References
     ----------
@@ -365,14 +379,14 @@ class CountingNumerics:
     photons_per_mac: float
     """Detected photons per multiplication, dimensionless."""
     signs: Signs = Signs.OFFSET
-    """Encoding of weights below zero."""
+    """Encoding of signed operands."""
 
     def __post_init__(self) -> None:
         check_positive(self, "photons_per_mac")
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product as counted, shape [B, M, N]."""
+        """Return the product as the detectors count it, shape [B, M, N]; `key` seeds the counts."""
         generator = torch.Generator(a_BMK.device).manual_seed(key)
         if self.signs is Signs.PAIR:
             rates = _pair(a_BMK, b_BKN)
@@ -387,29 +401,30 @@ class CountingNumerics:
         return torch.poisson(gain * rate, generator) / gain + added
 
     def _gain(self, mean_rate: float, length: int) -> float:
+        """Return photons per unit of ``sum(x v)``, whose mean over outputs is `mean_rate`."""
         return self.photons_per_mac * length / max(mean_rate, _TINY)
 
 
 class LitCore(Protocol):
-    """A core whose light is set product by product."""
+    """A core whose laser power is set for each product."""
 
     def spec(self, mean_square: float) -> AnalogSpec:
-        """Return what reaches a product whose operands have a mean square, full scale being 1."""
+        """Return the errors of a product whose operands have a mean square, in full scales squared."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class HomodyneNumerics:
-    """Products of fields in a homodyne core whose laser is set, product by product, for so many photons.
+    """Products of a homodyne core whose laser is set, for each product, to a number of photons.
 
     Notes
     -----
-    Photons are those of both operands at their actual mean squares, each row of A and column of B at its own
-    full scale; what a product suffers is the specification of the core so lit, executed by `AnalogNumerics`.
+    Photons are counted at the actual mean squares of the operands, each row of A and column of B at its own
+    full scale. The core so lit has an `AnalogSpec`, which `AnalogNumerics` executes.
     """
 
     lit: LitCore
-    """The core and its photons."""
+    """The core with its number of photons."""
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -418,7 +433,7 @@ class HomodyneNumerics:
         Raises
         ------
         LinkError
-            If the core cannot work with so few, or so many, photons.
+            If the core cannot work with that number of photons.
         """
         mean_square = 0.5 * (_mean_square(a_BMK, -1) + _mean_square(b_BKN, -2))
         spec = self.lit.spec(max(mean_square, math.sqrt(_TINY)))
@@ -426,7 +441,7 @@ class HomodyneNumerics:
 
 
 def _pair(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sums of products above zero and of those below, both without sign, shapes [B, M, N]."""
+    """Return the sums of positive products and of the magnitudes of negative ones, shapes [B, M, N]."""
     above_BKN, below_BKN = b_BKN.clamp(min=0.0), (-b_BKN).clamp(min=0.0)
     if not bool((a_BMK < 0.0).any()):
         return torch.bmm(a_BMK, above_BKN), torch.bmm(a_BMK, below_BKN)
@@ -436,6 +451,6 @@ def _pair(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 def _mean_square(x: torch.Tensor, summed_dim: int) -> float:
-    """Return the mean square of an operand whose vectors are at full scale."""
+    """Return the mean square of an operand, each vector along `summed_dim` scaled to its full scale."""
     full = x.abs().amax(summed_dim, keepdim=True).clamp_(min=_TINY)
     return float((x / full).square().mean())

@@ -1,8 +1,17 @@
-"""Signal-to-noise ratio of executed products, predicted from a core's record and the operands' statistics.
+"""Signal-to-noise ratio of executed products, predicted from an `AnalogSpec` and the operands' statistics.
 
-What `optical.execution.numerics.AnalogNumerics` executes draw by draw is summed here in closed form: the
-same law of noise, in the mean over operands. Their maxima and roundings come from
-`simulator.operands.statistics`.
+`optical.execution.numerics.AnalogNumerics` draws the noise of each output; here the same law is averaged over
+the operands in closed form. The steps:
+
+1. `_vector_pairs` describes the rows of A and columns of B that share a full scale, by their moments at full
+   scale and their rounding (`simulator.operands.statistics`).
+2. `_noise_per_unit` states the noise over signal that one unit of each error of a core makes of such vectors;
+   `_statistics` sums these over all products. This part does not depend on the light and is cached, so that
+   other light costs little.
+3. `_conversion` finds the output converter's range, and the gain and error of clipping, from the distribution
+   of analog samples. Where no closed form exists, samples are drawn once from the operands' law
+   (`_SampleMoments`).
+4. `_noise` multiplies the errors of a specification by their units.
 """
 
 from __future__ import annotations
@@ -53,26 +62,26 @@ CLIPPING = "clipping"
 LOADING = "loaded weights"
 UNLIKE = "unlike parts"
 MISREAD = "misread remainders"
-"""Causes of noise, beside those of a sample (`AnalogSpec.noise_of_sample`)."""
+"""Names of causes of noise, beside those of a sample (`AnalogSpec.noise_of_sample`). `UNLIKE`: gains and
+couplers of a chip that are not alike."""
 _FINEST = 4096
-"""Codes beyond which rounding is not followed, its noise being below -80 dB of full scale; dimensionless."""
+"""Largest code with which rounding is computed; finer rounding is below -80 dB of full scale anyhow."""
 _SELDOM = 1e-4
-"""Chance of samples with so many larger channels below which they are left out where clipping is looked
-at."""
+"""Chance below which a number of outlier channels in a sample is left out of the distribution of samples."""
 _VECTORS, _SEED = 256, 5
-"""Vectors of each operand from which samples are drawn to see how many clip, and key of that draw;
+"""Vectors of each operand from which samples are drawn for their distribution, and seed of the draw;
 choices."""
 _WHOLE_ROWS = 2048
-"""Longest sums of which whole rows are drawn for that; of longer ones all rows have nearly the same
-maximum."""
+"""Longest sums whose whole rows are drawn for that; in longer ones all rows have nearly the same maximum."""
 _FARTHEST = 9.0
-"""Standard deviations beyond which a Gaussian sum is not found; dimensionless."""
+"""Standard deviations that a Gaussian sum never exceeds, for the chance to wrap around; dimensionless."""
 _TINY, _LEAST = 1e-300, 1e-30
+"""Least divisors, in double and in single precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Product(HashedOnce):
-    """Products that are alike in shape and operands."""
+    """Products of one shape, phase and operands; A is [M, K] and B [K, N]."""
 
     operands: Operands
     """Statistics of A and B."""
@@ -85,7 +94,7 @@ class Product(HashedOnce):
     phase: Phase = Phase.FORWARD
     """Forward, or one of the gradients."""
     weight: float = 1.0
-    """Multiply-accumulates of all of them, or any other weight of their noise in the average."""
+    """Weight of their noise in an average, for instance the multiply-accumulates of all of them."""
 
     __hash__ = HashedOnce.__hash__
 
@@ -101,18 +110,18 @@ class Product(HashedOnce):
 def predicted(
     spec: AnalogSpec, operands: Operands, length: int, *, rows: int = 128, columns: int = 128
 ) -> Precision:
-    """Return the precision of products of a core.
+    """Return the precision of products of one kind on a core.
 
     Parameters
     ----------
     spec : AnalogSpec
-        What of the core reaches a product.
+        Errors of the core.
     operands : Operands
         Statistics of A and B.
     length : int
         K of the product.
     rows, columns : int
-        M and N, which matter only to scales of whole tensors and to which operand is loaded.
+        M and N, which matter only for scales of whole tensors and for which operand is loaded.
 
     Raises
     ------
@@ -123,43 +132,43 @@ def predicted(
 
 
 def predicted_of(spec: AnalogSpec, products: tuple[Product, ...]) -> Precision:
-    """Return the precision of products together: noise over signal, averaged with their weights.
+    """Return the precision of several products together: noise over signal, averaged by their weights.
 
     Parameters
     ----------
     spec : AnalogSpec
-        What of the core reaches a product, whatever the products' phases.
+        Errors of the core, taken for products of all phases.
     products : tuple of Product
-        At least one of a weight above zero.
+        Products, at least one of a weight above zero.
 
     Notes
     -----
-    Powers are means over outputs, in products of operands squared; y = g (Q(a) Q(b) + noise), with the
-    best gain removed. Elements of the two operands are independent, but for a common pattern that raises
-    the signal by their coherence. What hangs on operands and number formats alone is summed once
-    (`_Pieces`), so that other light costs little.
+    Powers are means over outputs. An output is ``y = g (sum Q(a) Q(b) + noise)``; the gain g that fits best
+    is removed. Elements of the two operands are independent, but for a common pattern, which raises the
+    signal by the operands' coherence.
 
-    With transforms, turned operands are Gaussian with their rows' spread, as sums of many channels are; that
-    a rotation narrower than the sum leaves its pieces unlike is left out. What is drawn anew falls with the
-    passes. Slices are a finer grid; that later ones add noise of their own, a few percent, is left out.
+    With transforms, rotated operands count as Gaussian with their rows' spread, as sums of many channels are;
+    that a rotation narrower than the sum leaves differences between its blocks is neglected. Noise that is
+    drawn anew for each pass falls with their number. Slices count as one finer grid; that later slices add
+    noise of their own, a few percent, is neglected.
     """
     outputs = 0 if spec.tile is None else spec.tile.outputs
     geometry = _Geometry(
         spec.scale, spec.rounding, spec.dac_bits, spec.analog_length, outputs, spec.transforms
     )
-    pieces = _pieces(geometry, products)
-    found = _noise(spec, pieces)
+    statistics = _statistics(geometry, products)
+    noise = _noise(spec, statistics)
     if spec.transforms is not None and spec.transforms.passes > 1:
         fixed = {UNLIKE} | ({ROUNDING} if spec.rounding is Rounding.NEAREST else set())
-        found = {
+        noise = {
             cause: value / (1.0 if cause in fixed else spec.transforms.passes)
-            for cause, value in found.items()
+            for cause, value in noise.items()
         }
-    return Precision(noise={cause: value for cause, value in found.items() if value > 0.0})
+    return Precision(noise={cause: value for cause, value in noise.items() if value > 0.0})
 
 
 class _Geometry(NamedTuple):
-    """Part of a specification by which operands are scaled and rounded."""
+    """Part of a specification that does not depend on the light: scales, rounding, lengths, transforms."""
 
     scale: Scale
     rounding: Rounding
@@ -181,28 +190,31 @@ class _Geometry(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Vectors:
-    """Vectors of both operands that meet in one gain stage, and how often there are such."""
+class _VectorPair:
+    """A vector of A and one of B that are multiplied, each at a full scale of its own."""
 
     count: float
-    """Number of such pieces in the sum."""
+    """Number of such pairs in the sum of an output."""
     length: int
-    """Products in one."""
+    """Elements of a vector."""
     a: Scaled
-    """Of A."""
+    """Moments of the vector of A at full scale."""
     b: Scaled
-    """Of B."""
+    """Moments of the vector of B at full scale."""
     larger: tuple[int, int] = (0, 0)
-    """Larger channels of A and of B in a vector."""
+    """Outlier channels in the vectors of A and of B."""
 
     @property
     def signal(self) -> float:
-        """Power of what the vectors make of a product of incoherent operands, its best gain removed."""
+        """Mean square of the rounded product of incoherent operands, by its best gain."""
         return self.length * (self.a.overlap * self.b.overlap) ** 2 / (self.a.square * self.b.square)
 
 
-def _transformed(product: Product, transforms: OperandTransforms | None) -> tuple[Product | None, float]:
-    """Return the product that is left to light and its share of the power; none where there is none."""
+def _left_to_light(product: Product, transforms: OperandTransforms | None) -> tuple[Product | None, float]:
+    """Return the product that light computes beside the electronic channels, and its share of the power.
+
+    None if electronics computes all channels.
+    """
     if transforms is None:
         return product, 1.0
     operands, length = product.operands, product.length
@@ -223,8 +235,11 @@ def _transformed(product: Product, transforms: OperandTransforms | None) -> tupl
     return replace(product, operands=operands, length=length - count), left.kept
 
 
-def _vectors(geometry: _Geometry, product: Product) -> Iterator[_Vectors]:
-    """Yield vectors that share a scale and a gain: rows, tensors, or blocks by their larger channels."""
+def _vector_pairs(geometry: _Geometry, product: Product) -> Iterator[_VectorPair]:
+    """Yield the pairs of vectors of a product: rows, at scales of rows or tensors, or blocks.
+
+    Blocks differ in the number of outlier channels in them.
+    """
     operands, length, codes = product.operands, product.length, geometry.codes
     if geometry.scale is Scale.BLOCK:
         width = geometry.analog_length
@@ -235,7 +250,9 @@ def _vectors(geometry: _Geometry, product: Product) -> Iterator[_Vectors]:
             all_of_them = math.fsum(weight for weight, _ in alike)
             for weight, of_b in alike:
                 b = scaled_moments(operands.b, wide, codes, outliers=of_b)
-                yield _Vectors(count=count * weight / all_of_them, length=wide, a=a, b=b, larger=(of_a, of_b))
+                yield _VectorPair(
+                    count=count * weight / all_of_them, length=wide, a=a, b=b, larger=(of_a, of_b)
+                )
         return
     counts = (product.rows, product.columns) if geometry.scale is Scale.TENSOR else (1, 1)
     a, b = (
@@ -243,133 +260,139 @@ def _vectors(geometry: _Geometry, product: Product) -> Iterator[_Vectors]:
         for law, count in zip((operands.a, operands.b), counts, strict=True)
     )
     larger = (operands.a.outliers(length), operands.b.outliers(length))
-    yield _Vectors(count=1.0, length=length, a=a, b=b, larger=larger)
+    yield _VectorPair(count=1.0, length=length, a=a, b=b, larger=larger)
 
 
 class _Sums(NamedTuple):
-    """Noise over signal that a unit of each error makes, over all products and with a gain of one."""
+    """Noise over signal of all products that each error makes at a variance of 1, a gain of 1 assumed."""
 
     rounding: float
-    """Rounding of operands: all of it."""
+    """Rounding of operands, as it is."""
     constant: float
-    """Variance of a sample."""
+    """Variance of a sample that does not depend on operands."""
     by_each: float
-    """The same per operand squared."""
+    """Variance of a sample per operand squared."""
     by_product: float
-    """The same per product squared."""
+    """Variance of a sample per product squared."""
     signal: float
-    """Variance of an output's gain."""
+    """Variance of an output's gain, relative."""
     loaded: float
-    """Variance of loaded elements, in full scales."""
+    """Variance of loaded elements, in full scales squared."""
     tile: float
-    """The same over the mean square of their tile."""
+    """Variance of loaded elements over the mean square of their tile."""
     norm: float
     """Variance of a sample per square of the largest singular value of its tile."""
     node: float
-    """Variance of couplers of nodes, in which rows and columns of unlike energy meet."""
+    """Squared imbalance of the couplers of nodes, where a row and a column of unlike energy meet."""
     line: float
-    """The same of couplers that are unlike line by line."""
+    """Squared imbalance of couplers at the edges of the comb, which differs line by line."""
 
 
-_OF_READING = ("constant", "by_each", "norm")
-"""Errors that do not come with a signal."""
+_ADDED_AT_READOUT = ("constant", "by_each", "norm")
+"""Fields of `_Sums` whose noise is added to the signal, so that a gain below 1 raises it relative to that."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Pieces:
-    """Vectors of all products and their sums, whatever the light; arrays have the shape [vectors]."""
+class _Statistics:
+    """Pairs of vectors of all products, V of them, and their noise per unit of error, whatever the light."""
 
     scale: Scale
     """Granularity of the operands' full scale."""
     units: Reals
-    """Noise over signal that a unit of each error makes of vectors, [vectors, `_Sums`]."""
-    vectors: tuple[tuple[Product, _Vectors], ...]
-    """Vectors, each with the product that it is of."""
+    """Contribution of each pair to each of `_Sums`, [V, errors]."""
+    vectors: tuple[tuple[Product, _VectorPair], ...]
+    """Pairs of vectors, V of them, each with its product."""
     width: tuple[int, ...]
-    """Products in a sample."""
+    """Products in an analog sample of each pair, V of them."""
     weight: Reals
-    """Noise over signal by a unit of variance, in full scales, of all samples of a vector."""
+    """Noise over signal that a variance of 1, in full scales squared, of each sample of a pair makes, [V]."""
     unit_square: tuple[Reals, Reals]
-    """Mean squares of the scaled elements of A and of B."""
+    """Mean squares of the elements of A and of B at full scale, [V] each."""
     coherence: Reals
-    """Coherence of the operands."""
+    """Coherence of the operands, [V]."""
     norm_square: Reals
-    """Mean square of the largest singular value of a sample's tile of scaled elements; zero without tiles."""
+    """Mean square of the largest singular value of a sample's tile at full scale, [V]; zero without tiles."""
 
     @functools.cached_property
     def sums(self) -> _Sums:
-        """What is linear in the errors of a core."""
+        """Noise over signal per unit of each error, clipping left out."""
         return _Sums(*self.units.sum(0).tolist())
 
-    def read_with(self, gain: Reals) -> _Sums:
-        """Return the same where clipping leaves a gain [vectors] to signals alone."""
-        of_reading = _Sums(*(gain**-2.0 @ self.units).tolist())
-        return self.sums._replace(**{name: getattr(of_reading, name) for name in _OF_READING})
+    def sums_with_gain(self, gain: Reals) -> _Sums:
+        """Return the same where clipping leaves the signals of each pair a gain [V]."""
+        raised = _Sums(*(gain**-2.0 @ self.units).tolist())
+        return self.sums._replace(**{name: getattr(raised, name) for name in _ADDED_AT_READOUT})
 
     @functools.cached_property
     def samples(self) -> _Mixture:
-        """Samples of all vectors by their larger channels, and how likely they are."""
-        found = [
-            (place, chance, one)
-            for place, ((product, vectors), width) in enumerate(zip(self.vectors, self.width, strict=True))
-            for chance, one in _all_samples(self.scale, product.operands, vectors, width)
+        """Distribution of the analog samples of all pairs."""
+        components = [
+            (pair, chance, moments)
+            for pair, ((product, vectors), width) in enumerate(zip(self.vectors, self.width, strict=True))
+            for chance, moments in _samples_by_outliers(self.scale, product.operands, vectors, width)
         ]
-        unlike = dict.fromkeys(one for *_, one in found)
-        kinds = {one: index for index, one in enumerate(unlike)}
+        distinct = dict.fromkeys(moments for *_, moments in components)
+        kinds = {moments: index for index, moments in enumerate(distinct)}
         return _Mixture(
-            place=np.array([place for place, *_ in found], dtype=np.intp),
-            chance=np.array([chance for _, chance, _ in found]),
-            kind=np.array([kinds[one] for *_, one in found], dtype=np.intp),
-            mean_square=np.array([one.mean_square for *_, one in found]),
-            power=np.array([one.power for *_, one in found]),
-            beyond=np.array([one.beyond for one in unlike]).reshape(-1, 3, len(_THRESHOLDS)),
+            pair=np.array([pair for pair, *_ in components], dtype=np.intp),
+            chance=np.array([chance for _, chance, _ in components]),
+            kind=np.array([kinds[moments] for *_, moments in components], dtype=np.intp),
+            mean_square=np.array([moments.mean_square for *_, moments in components]),
+            power=np.array([moments.power for *_, moments in components]),
+            beyond=np.array([moments.beyond for moments in distinct]).reshape(-1, 3, len(_THRESHOLDS)),
         )
 
 
 @functools.lru_cache(maxsize=128)
-def _pieces(geometry: _Geometry, products: tuple[Product, ...]) -> _Pieces:
-    """Return the vectors of products and their sums."""
-    counted = [one for one in products if one.weight > 0.0]
+def _statistics(geometry: _Geometry, products: tuple[Product, ...]) -> _Statistics:
+    """Return the statistics of products, which weigh by their power in light and their weights."""
+    counted = [product for product in products if product.weight > 0.0]
     if not counted:
         msg = "an average precision needs at least one product with a weight above 0"
         raise ParameterError(msg)
-    whole = math.fsum(one.weight for one in counted)
-    found: list[tuple[Product, _Vectors]] = []
+    total_weight = math.fsum(product.weight for product in counted)
+    pairs: list[tuple[Product, _VectorPair]] = []
     most = geometry.analog_length
     weights: list[float] = []
     for product in counted:
-        light, kept = _transformed(product, geometry.transforms)
+        light, kept = _left_to_light(product, geometry.transforms)
         if light is None:
             continue
-        vectors = list(_vectors(geometry, light))
-        signal = light.operands.coherence * math.fsum(one.count * one.signal for one in vectors)
-        share = product.weight / whole * kept / signal if signal > 0.0 else math.inf
-        found += [(light, one) for one in vectors]
-        weights += [share * one.count for one in vectors]
-    norm_square = np.array([_norm_square(geometry, *one) for one in found])
-    unit = np.array([_units(*one, most, norm) for one, norm in zip(found, norm_square, strict=True)])
+        vectors = list(_vector_pairs(geometry, light))
+        signal = light.operands.coherence * math.fsum(pair.count * pair.signal for pair in vectors)
+        share = product.weight / total_weight * kept / signal if signal > 0.0 else math.inf
+        pairs += [(light, pair) for pair in vectors]
+        weights += [share * pair.count for pair in vectors]
+    norm_square = np.array([_norm_square(geometry, product, pair) for product, pair in pairs])
+    unit = np.array(
+        [_noise_per_unit(*pair, most, norm) for pair, norm in zip(pairs, norm_square, strict=True)]
+    )
     unit, weight = unit.reshape(-1, len(_Sums._fields)), np.array(weights)
-    return _Pieces(
+    return _Statistics(
         scale=geometry.scale,
         units=weight[:, None] * unit,
-        vectors=tuple(found),
-        width=tuple(min(one.length, most) for _, one in found),
+        vectors=tuple(pairs),
+        width=tuple(min(pair.length, most) for _, pair in pairs),
         weight=weight * unit[:, 1],
         unit_square=(
-            np.array([one.a.unit_square for _, one in found]),
-            np.array([one.b.unit_square for _, one in found]),
+            np.array([pair.a.unit_square for _, pair in pairs]),
+            np.array([pair.b.unit_square for _, pair in pairs]),
         ),
-        coherence=np.array([product.operands.coherence for product, _ in found]),
+        coherence=np.array([product.operands.coherence for product, _ in pairs]),
         norm_square=norm_square,
     )
 
 
 _TILES, _LONGEST_HELD = 256, 2048
-"""Least tiles that are drawn to find their largest singular values, and longest sums of them; choices."""
+"""Least tiles that are drawn to find their largest singular values, and longest rows drawn for them;
+choices."""
 
 
-def _norm_square(geometry: _Geometry, product: Product, vectors: _Vectors) -> float:
-    """Return the mean square of the largest singular value of a full sample's tile, in full scales."""
+def _norm_square(geometry: _Geometry, product: Product, vectors: _VectorPair) -> float:
+    """Return the mean square of the largest singular value of a sample's tile, in full scales squared.
+
+    Zero without tiles. Tiles at the edge of the operand, with fewer outputs, are averaged in.
+    """
     if not geometry.tile_outputs:
         return 0.0
     second = loads_second(product.rows, product.columns)
@@ -380,22 +403,23 @@ def _norm_square(geometry: _Geometry, product: Product, vectors: _Vectors) -> fl
     drawn, width = min(length, _LONGEST_HELD), min(length, geometry.analog_length)
     pattern = max(0.0, operands.coherence / operands.meeting - 1.0) * (drawn - 1) / max(1, length - 1)
     common = Operands(a=law, b=law, coherence=1.0 + pattern)
-    found = math.fsum(
+    over_energy = math.fsum(
         share * _norm_over_energy(geometry.scale, common, drawn, width, columns)
         for columns, share in ((geometry.tile_outputs, outputs - rest), (rest, rest))
         if share
     )
-    return width * scaled.unit_square * found / outputs
+    return width * scaled.unit_square * over_energy / outputs
 
 
 @functools.lru_cache(maxsize=1024)
 def _norm_over_energy(scale: Scale, operands: Operands, length: int, width: int, outputs: int) -> float:
-    """Return the mean square of the largest singular value of tiles of A over the mean energy of a row in it.
+    """Return the mean square of the largest singular value of tiles of A over the mean energy of their rows.
 
     Notes
     -----
-    Of independent elements it is near (1 + sqrt(outputs/width))^2, 4 for square tiles (Marchenko and Pastur
-    1967). Channels that are louder, and a pattern that rows have in common, raise it; hence tiles are drawn.
+    With independent elements it is near (1 + sqrt(outputs/width))^2, 4 for square tiles (Marchenko and Pastur
+    1967). Outlier channels, and a pattern that rows have in common, raise it; hence tiles are drawn at
+    random.
     """
     generator, count = np.random.default_rng(_SEED), length // width
     norms, energies = [], []
@@ -411,14 +435,21 @@ def _norm_over_energy(scale: Scale, operands: Operands, length: int, width: int,
     return float(np.mean(norms) / np.mean(energies))
 
 
-def _units(product: Product, vectors: _Vectors, analog_length: int, norm_square: float) -> tuple[float, ...]:
-    """Return the power of noise that a unit of each error makes of vectors, in the order of `_Sums`."""
+def _noise_per_unit(
+    product: Product, vectors: _VectorPair, analog_length: int, norm_square: float
+) -> tuple[float, ...]:
+    """Return the power of the noise that each error makes of vectors at a variance of 1, as `_Sums` has them.
+
+    ``a.coded_square * b.scale_square`` is the mean energy of an element of A times the full scale of B
+    squared, and so on. `uneven` is the mean square of the difference of the energies of a row and a column,
+    in units of both full scales; `spread` that of random differences from element to element.
+    """
     a, b, length, signal = vectors.a, vectors.b, vectors.length, vectors.signal
     loaded, other = (b, a) if loads_second(product.rows, product.columns) else (a, b)
     squares = length * a.coded_square * b.coded_square
     uneven = a.energy_square * b.scale_square + a.scale_square * b.energy_square
     uneven -= 2.0 * length**2 * a.coded_square * b.coded_square
-    met = 1.0 + (product.operands.meeting - 1.0) / min(length, analog_length)  # one channel of a tile's
+    met = 1.0 + (product.operands.meeting - 1.0) / min(length, analog_length)  # an element meets its channel
     scales, samples = a.scale_square * b.scale_square, length / min(length, analog_length)
     each = a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2
     spread = max(0.0, length * each) * a.scale_square * b.scale_square
@@ -436,32 +467,35 @@ def _units(product: Product, vectors: _Vectors, analog_length: int, norm_square:
     )
 
 
-def _noise(spec: AnalogSpec, pieces: _Pieces) -> dict[str, float]:
+def _noise(spec: AnalogSpec, statistics: _Statistics) -> dict[str, float]:
     """Return noise over signal by cause."""
-    if not math.isfinite(pieces.sums.rounding):
+    if not math.isfinite(statistics.sums.rounding):
         return {ROUNDING: math.inf}
-    read, square = _read(spec, pieces), spec.product_gain**2
-    sums = pieces.read_with(read.gain)
+    conversion, square = _conversion(spec, statistics), spec.product_gain**2
+    sums = statistics.sums_with_gain(conversion.gain)
     noise = {ROUNDING: sums.rounding} | {
-        cause: (one.constant * sums.constant + one.by_each * sums.by_each + one.by_product * sums.by_product)
+        cause: (law.constant * sums.constant + law.by_each * sums.by_each + law.by_product * sums.by_product)
         / square
-        for cause, one in spec.noise_of_sample().items()
+        for cause, law in spec.noise_of_sample().items()
     }
-    wrong = spec.load_variance + (spec.chip.repeated_variance if spec.chip is not None else 0.0)
+    load_variance = spec.load_variance + (spec.chip.repeated_variance if spec.chip is not None else 0.0)
     noise[RECEIVER] += spec.norm_variance * sums.norm / square
-    noise |= {LOADING: wrong * (sums.loaded if spec.tile is None else sums.tile), UNLIKE: _unlike(spec, sums)}
+    noise[LOADING] = load_variance * (sums.loaded if spec.tile is None else sums.tile)
+    noise[UNLIKE] = _chip_noise(spec, sums)
     if spec.residues is not None:
         unit = largest_code(spec.dac_bits) ** -4.0
-        return noise | {MISREAD: unit / square * float(pieces.weight @ misread_variances(spec, pieces))}
+        return noise | {
+            MISREAD: unit / square * float(statistics.weight @ misread_variances(spec, statistics))
+        }
     if math.isinf(spec.adc_enob_bits):
         return noise
-    step = read.range_ * 2.0 ** (1.0 - spec.adc_enob_bits)
-    weight = pieces.weight / (square * read.gain**2)
-    return noise | {CLIPPING: float(weight @ read.lost), READOUT: float(weight @ step**2) / 12.0}
+    step = conversion.range_ * 2.0 ** (1.0 - spec.adc_enob_bits)
+    weight = statistics.weight / (square * conversion.gain**2)
+    return noise | {CLIPPING: float(weight @ conversion.lost), READOUT: float(weight @ step**2) / 12.0}
 
 
-def _unlike(spec: AnalogSpec, sums: _Sums) -> float:
-    """Return the noise of gains and couplers that are not alike, over all outputs of a chip."""
+def _chip_noise(spec: AnalogSpec, sums: _Sums) -> float:
+    """Return noise over signal of a chip's fixed gains and couplers that are not alike, over its outputs."""
     chip = spec.chip
     if chip is None:
         return 0.0
@@ -469,90 +503,95 @@ def _unlike(spec: AnalogSpec, sums: _Sums) -> float:
     return gains + chip.imbalance * sums.node + chip.edge_imbalance**2 * sums.line
 
 
-class _Read(NamedTuple):
-    """Samples as an output converter delivers them, arrays of shape [vectors]."""
+class _Conversion(NamedTuple):
+    """Range and clipping of the output converter for each pair of vectors."""
 
     range_: Reals
-    """Half of its range, in full scales."""
+    """Half of the range, in full-scale products, [V]."""
     gain: Reals
-    """Gain that clipping leaves to a signal."""
+    """Gain that clipping leaves to the signal, [V]."""
     lost: Reals
-    """Mean square of what it cuts off beside, in full scales."""
+    """Mean square error of a sample by clipping beside that gain, in full-scale products squared, [V]."""
 
 
-def _read(spec: AnalogSpec, pieces: _Pieces) -> _Read:
-    """Return the output converter's range, and what it cuts off."""
-    (a, b), width = pieces.unit_square, np.array(pieces.width, dtype=float)
-    whole = _Read(np.full_like(width, spec.analog_length), np.ones_like(width), np.zeros_like(width))
+def _conversion(spec: AnalogSpec, statistics: _Statistics) -> _Conversion:
+    """Return the range of the output converter, set by the rms of samples, and its clipping."""
+    (a, b), width = statistics.unit_square, np.array(statistics.width, dtype=float)
+    without_clipping = _Conversion(
+        np.full_like(width, spec.analog_length), np.ones_like(width), np.zeros_like(width)
+    )
     if spec.residues is not None or math.isinf(spec.adc_enob_bits) or math.isinf(spec.adc_range_sigma):
-        return whole
-    signal = spec.product_gain**2 * width * a * b * pieces.coherence
+        return without_clipping
+    signal = spec.product_gain**2 * width * a * b * statistics.coherence
     noise = spec.sample_noise
     power = signal + noise.constant + noise.by_product * width * a * b + noise.by_each * width * (a + b)
-    power = power + spec.norm_variance * pieces.norm_square
+    power = power + spec.norm_variance * statistics.norm_square
     range_ = np.minimum(spec.adc_range_sigma * np.sqrt(power), spec.analog_length)
     if math.isinf(spec.adc_bits) or not len(width):
-        return whole._replace(range_=range_)
-    mean_square = pieces.samples.mean(pieces.samples.mean_square, len(range_))
-    gain, lost = pieces.samples.cut_off(range_ * np.sqrt(mean_square / signal))
-    return _Read(range_, gain, lost * signal / mean_square)
+        return without_clipping._replace(range_=range_)
+    mean_square = statistics.samples.mean(statistics.samples.mean_square, len(range_))
+    gain, lost = statistics.samples.cut_off(range_ * np.sqrt(mean_square / signal))
+    return _Conversion(range_, gain, lost * signal / mean_square)
 
 
-def _all_samples(
-    scale: Scale, operands: Operands, vectors: _Vectors, width: int
-) -> list[tuple[float, _Samples]]:
-    """Return samples by their larger channels, and how likely they are."""
+def _samples_by_outliers(
+    scale: Scale, operands: Operands, vectors: _VectorPair, width: int
+) -> list[tuple[float, _SampleMoments]]:
+    """Return the chance and the moments of samples, by the number of outlier channels in them."""
     a, b, length = operands.a, operands.b, vectors.length
-    few = a.outliers(length) or b.outliers(length)
-    rows = length if scale is not Scale.TENSOR and (few or length <= _WHOLE_ROWS) else 0
+    has_outliers = a.outliers(length) or b.outliers(length)
+    rows = length if scale is not Scale.TENSOR and (has_outliers or length <= _WHOLE_ROWS) else 0
     if scale is not Scale.BLOCK and (operands.meeting != 1.0 or a.channel_spread or b.channel_spread):
         return [(1.0, _meeting_samples(operands, length, width, rows > 0))]
     a, b = (replace(law, row_spread=0.0) for law in (a, b))  # full scale takes it out
     if width == length:
-        return [(1.0, _samples(a, b, width, rows, vectors.larger, vectors.larger))]
+        return [(1.0, _independent_samples(a, b, width, rows, vectors.larger, vectors.larger))]
     most = a.outliers(length), b.outliers(length)
-    in_a, in_b = (_shares(law, length, width) for law in (a, b))
+    chances = [_outlier_chances(law, length, width) for law in (a, b)]
     return [
-        (chance_a * chance_b, _samples(a, b, width, rows, (of_a, of_b), most))
-        for of_a, chance_a in in_a.items()
-        for of_b, chance_b in in_b.items()
+        (chance_a * chance_b, _independent_samples(a, b, width, rows, (in_a, in_b), most))
+        for in_a, chance_a in chances[0].items()
+        for in_b, chance_b in chances[1].items()
         if chance_a * chance_b > _SELDOM
     ]
 
 
-def _shares(law: OperandLaw, length: int, width: int) -> dict[int, float]:
-    """Return how likely a full sample has so many larger channels."""
-    found = {larger: count for count, wide, larger in blocks_of(law, length, width) if wide == width}
-    whole = math.fsum(found.values())
-    return {larger: count / whole for larger, count in found.items()}
+def _outlier_chances(law: OperandLaw, length: int, width: int) -> dict[int, float]:
+    """Return the chance of each number of outlier channels in a full sample."""
+    counts = {outliers: count for count, wide, outliers in blocks_of(law, length, width) if wide == width}
+    total = math.fsum(counts.values())
+    return {outliers: count / total for outliers, count in counts.items()}
 
 
 _NARROWEST, _CLOSE, _RANGES = 0.05, 1.02, 360
-"""Least range over the rms of samples at which what is beyond is kept, factor between two and number of such
-ranges; choices. The largest is 60."""
+"""Least converter range, over the rms of samples, for which moments are tabulated, factor from one to the
+next, and number of them; choices. The largest is 60."""
 _THRESHOLDS = np.append(_NARROWEST * _CLOSE ** np.arange(_RANGES), np.inf)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Samples:
-    """Sums of products as an output converter meets them: moments beyond ranges, of samples drawn."""
+class _SampleMoments:
+    """Moments of drawn analog samples x beyond converter ranges, from which clipping follows.
+
+    A sample's weight w is the product of the squares of both vectors' full scales, over its mean.
+    """
 
     mean_square: float
-    """Mean square of the samples, each counting alike."""
+    """Mean of x^2, without weights."""
     beyond: Reals
-    """Means over all of w, w x and w x^2 of samples beyond each of `_THRESHOLDS` rms, w being the squares of
-    both full scales over their mean; [3, thresholds]."""
+    """Means over all samples of w, w |x| and w x^2 where |x| exceeds each of `_THRESHOLDS` rms, else 0;
+    [3, thresholds]."""
     power: float
-    """Mean of w x^2 over all samples."""
+    """Mean of w x^2."""
 
     @classmethod
-    def of(cls, size: NDArray[np.float32], weight: NDArray[np.float32]) -> _Samples:
-        """Return the moments of samples: their magnitudes and the squares of their scales over the mean."""
+    def of(cls, size: NDArray[np.float32], weight: NDArray[np.float32]) -> _SampleMoments:
+        """Return the moments of samples, from their magnitudes and weights, both [samples]."""
         rms = math.sqrt(float(np.mean(size**2)))
         over = np.log(np.maximum(size, _LEAST) / np.float32(rms * _NARROWEST)) / np.float32(math.log(_CLOSE))
         bins = np.clip(np.ceil(over), 0, _RANGES).astype(np.intp)
         moments = (weight, weight * size, weight * size**2)
-        sums = np.stack([np.bincount(bins, one, len(_THRESHOLDS)) for one in moments]) / len(size)
+        sums = np.stack([np.bincount(bins, moment, len(_THRESHOLDS)) for moment in moments]) / len(size)
         beyond = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1]  # in bin i: above threshold i - 1
         beyond = np.concatenate((beyond[:, 1:], np.zeros((3, 1))), axis=1)
         return cls(mean_square=rms**2, beyond=beyond, power=float(sums[2].sum()))
@@ -560,71 +599,74 @@ class _Samples:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Mixture:
-    """Samples of many vectors, each with a chance; arrays have the shape [samples]."""
+    """Distributions of samples of V pairs of vectors: C components, each of one pair and with a chance."""
 
-    place: NDArray[np.intp]
-    """Vector that a sample is of."""
+    pair: NDArray[np.intp]
+    """Pair of vectors of each component, [C]."""
     chance: Reals
-    """How likely it is among those of its vector."""
+    """Chance of each component among those of its pair, [C]."""
     kind: NDArray[np.intp]
-    """Which of `beyond` it has."""
+    """Index of each component in `beyond`, [C]."""
     mean_square: Reals
+    """`_SampleMoments.mean_square` of each component, [C]."""
     power: Reals
+    """`_SampleMoments.power` of each component, [C]."""
     beyond: Reals
-    """`_Samples.beyond` of unlike samples, [kinds, 3, thresholds]."""
+    """`_SampleMoments.beyond` of distinct components, [kinds, 3, thresholds]."""
 
-    def mean(self, values: Reals, vectors: int) -> Reals:
-        """Return the mean of each vector, [vectors], of what its samples have."""
-        return np.bincount(self.place, self.chance * values, vectors).astype(np.float64)
+    def mean(self, values: Reals, pairs: int) -> Reals:
+        """Return the mean of components' values [C] over each pair, [V]."""
+        return np.bincount(self.pair, self.chance * values, pairs).astype(np.float64)
 
     def cut_off(self, ranges: Reals) -> tuple[Reals, Reals]:
-        """Return the gain that ranges [vectors] leave to samples, and the mean square error beside it.
+        """Return the gain that clipping at ranges [V] leaves, and the mean square error beside it, both [V].
 
-        Samples of a sum are independent, hence one gain for all: 1 less what is lost along the exact samples.
+        As `optical.execution.readout` finds it from a probe: clipping takes d off a sample x; the gain is
+        ``1 - <d x> / <x^2>``. Moments between two thresholds are interpolated.
         """
-        range_, vectors = ranges[self.place], len(ranges)
+        range_, pairs = ranges[self.pair], len(ranges)
         relative = range_ / np.sqrt(self.mean_square)
         at = np.clip(np.searchsorted(_THRESHOLDS, relative), 1, len(_THRESHOLDS) - 2)
         low, high = _THRESHOLDS[at - 1], _THRESHOLDS[at]
         share = np.clip((relative - low) / (high - low), 0.0, 1.0)[:, None]
         near = (1.0 - share) * self.beyond[self.kind, :, at - 1] + share * self.beyond[self.kind, :, at]
         weight, weighted, power = near.T
-        exact = self.mean(self.power, vectors)
-        along = self.mean(power - range_ * weighted, vectors) / exact
-        lost = self.mean(power - 2.0 * range_ * weighted + range_**2 * weight, vectors)
+        exact = self.mean(self.power, pairs)
+        along = self.mean(power - range_ * weighted, pairs) / exact
+        lost = self.mean(power - 2.0 * range_ * weighted + range_**2 * weight, pairs)
         return 1.0 - along, np.maximum(0.0, lost - along**2 * exact)
 
 
 @functools.lru_cache(maxsize=8192)
-def _samples(  # noqa: PLR0917 - a cache takes no keywords
+def _independent_samples(  # noqa: PLR0917 - a cache takes no keywords
     a: OperandLaw, b: OperandLaw, width: int, row: int, larger: tuple[int, int], most: tuple[int, int]
-) -> _Samples:
-    """Return samples of so many products, of vectors scaled by the largest of their rows; 0 for all alike.
+) -> _SampleMoments:
+    """Return the moments of samples whose operands are independent from channel to channel.
 
     Parameters
     ----------
     a, b : OperandLaw
-        Statistics of the operands.
+        Laws of the operands.
     width, row : int
-        Products of a sample, and elements that share a scale.
+        Products of a sample, and elements that share a full scale; 0 if all vectors have the same.
     larger, most : tuple of int
-        Larger channels of A and of B among the products, and in all of the row.
+        Outlier channels of A and of B in the sample, and in the whole row.
     """
     (tile_a, scale_a), (tile_b, scale_b) = (
-        _drawn(law, width, row, count, all_of_them, seed)
-        for seed, (law, count, all_of_them) in enumerate(zip((a, b), larger, most, strict=True))
+        _drawn_vectors(law, width, row, in_sample, in_row, seed)
+        for seed, (law, in_sample, in_row) in enumerate(zip((a, b), larger, most, strict=True))
     )
     size = np.abs(tile_a.astype(np.float32) @ tile_b.astype(np.float32).T)
-    return _Samples.of(size.ravel(), np.outer(scale_a, scale_b).astype(np.float32).ravel())
+    return _SampleMoments.of(size.ravel(), np.outer(scale_a, scale_b).astype(np.float32).ravel())
 
 
 @functools.lru_cache(maxsize=1024)
-def _meeting_samples(operands: Operands, length: int, width: int, whole: bool) -> _Samples:
-    """Return samples of operands whose channels are unlike: all rows meet the same ones in a sample.
+def _meeting_samples(operands: Operands, length: int, width: int, whole: bool) -> _SampleMoments:
+    """Return the moments of samples where channels differ in size, so that large ones of A and B may meet.
 
-    Samples of channels that are loud in both operands clip, in every row; so many vectors of each operand are
-    drawn for each sample of a sum that there are `_VECTORS` squared outputs, of whole rows where each has a
-    scale of its own.
+    All rows meet the same channels in a sample, and samples with channels that are large in both operands
+    clip in every row. About `_VECTORS` squared outputs are drawn in all. With `whole`, rows are drawn whole,
+    for each has a full scale of its own.
     """
     generator = np.random.default_rng(_SEED)
     scales = channel_scales(
@@ -643,14 +685,14 @@ def _meeting_samples(operands: Operands, length: int, width: int, whole: bool) -
         drawn.append((x / scale).astype(np.float32))
         full_scales.append(np.broadcast_to(scale**2 / np.mean(scale**2), (rows, tiles, count, 1)))
     size, weight = np.abs(drawn[0] @ drawn[1].mT), full_scales[0] * full_scales[1].mT
-    return _Samples.of(size.ravel(), weight.astype(np.float32).ravel())
+    return _SampleMoments.of(size.ravel(), weight.astype(np.float32).ravel())
 
 
 @functools.lru_cache(maxsize=64)
-def _drawn(  # noqa: PLR0917 - a cache takes no keywords
+def _drawn_vectors(  # noqa: PLR0917 - a cache takes no keywords
     law: OperandLaw, width: int, row: int, larger: int, most: int, seed: int
 ) -> tuple[Reals, Reals]:
-    """Return vectors over their full scales, [vectors, width], and the squares of those over their mean."""
+    """Return vectors at full scale, [`_VECTORS`, width], and their squared full scales over the mean."""
     generator = np.random.default_rng((_SEED, seed))
     x = law.vectors(generator, _VECTORS, width, larger)
     scale = np.ones((_VECTORS, 1))
@@ -660,25 +702,26 @@ def _drawn(  # noqa: PLR0917 - a cache takes no keywords
     return x / scale, (scale**2 / np.mean(scale**2))[:, 0]
 
 
-def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
-    """Return the mean square error of samples by misread remainders, in products of mantissas, [vectors].
+def misread_variances(spec: AnalogSpec, statistics: _Statistics) -> Reals:
+    """Return the mean square error of samples by misread remainders, in products of mantissas squared, [V].
 
     Notes
     -----
-    How many steps each remainder is off is convolved over all residues of the dynamic range; a sum that
-    leaves the range by it wraps around. Sums are Gaussian with the operands' mean square.
+    `misread_shifts` has the distribution of the error of a sum. A sum that leaves the dynamic range by it
+    wraps around. Sums are taken as Gaussian, with the operands' mean square.
     """
     residues = spec.residues
     if residues is None:
-        return np.zeros_like(pieces.weight)
+        return np.zeros_like(statistics.weight)
     unit = float(largest_code(spec.dac_bits)) ** 2
     shift, chance = misread_shifts(residues)
     half, whole = residues.product / 2.0, residues.product
     wrapped = chance * ((shift - whole) ** 2 - shift**2)
-    width, (a, b) = np.array(pieces.width, dtype=float), pieces.unit_square
-    deviations, found = unit * np.sqrt(width * a * b), np.full(len(width), float(np.sum(chance * shift**2)))
-    for place, deviation in enumerate(deviations):
-        near = half - shift < min(width[place] * unit, _FARTHEST * deviation)  # no sum is larger
-        wraps = scipy.special.ndtr((shift[near] - half) / max(deviation, _TINY))
-        found[place] += float(wrapped[near] @ wraps)
-    return found
+    width, (a, b) = np.array(statistics.width, dtype=float), statistics.unit_square
+    deviations = unit * np.sqrt(width * a * b)
+    variances = np.full(len(width), float(np.sum(chance * shift**2)))
+    for pair, deviation in enumerate(deviations):
+        may_wrap = half - shift < min(width[pair] * unit, _FARTHEST * deviation)
+        chance_to_wrap = scipy.special.ndtr((shift[may_wrap] - half) / max(deviation, _TINY))
+        variances[pair] += float(wrapped[may_wrap] @ chance_to_wrap)
+    return variances

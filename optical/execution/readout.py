@@ -1,13 +1,22 @@
-"""Exact products of codes and their readout: gain, noise, clipping and rounding.
+"""Readout of a product of codes: the range of the output converter, noise, clipping and rounding.
 
-Products are found in int8 arithmetic where that is exact and quicker, of two halves beyond 8 bits.
+`read` turns the exact product of codes into outputs, in these steps:
 
-The variance of an output is ``c + a e_i + b e_j + ab e_i e_j``, with the energies ``e_i`` of its row of A and
-``e_j`` of its column of B (`AnalogSpec.noise_law`); `kernels.read` applies it. Errors that outputs have in
-common are terms of their own (`_SHARED_TERMS`).
+1. `set_gain` sets the converter's range from a probe of the samples, and measures there how much clipping and
+   laser noise do.
+2. `law_of` states the variance of an output as ``c + a e_i + b e_j + ab e_i e_j`` (`AnalogSpec.noise_law`),
+   where ``e_i`` is the energy, the sum of squared codes, of its row of A and ``e_j`` that of its column of B.
+3. Errors that no such law states are made as matrices: laser noise that differs from output to output
+   (`_without_followed_laser`), errors that outputs share (`_SHARED_TERMS`, `_common_encoding`), gains of the
+   outputs (`_output_gains`). Noise below `_NEGLIGIBLE` of the variance stays in the law, which is quicker.
+4. `kernels.read` draws the noise, adds everything, and converts.
+
+`multiply` finds the exact product, in int8 arithmetic where that is exact and quicker, of two halves beyond 8
+bits.
 
 Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; G blocks of S = B / G matrices,
-each with a gain and draws of its own; T' samples of a sum, M', N' and K' sizes of a probe.
+each with a converter range and draws of its own. Primed letters count what a probe takes: S' matrices of a
+block, T' samples of a sum, M' rows, N' columns and K' products of a sample.
 """
 
 from __future__ import annotations
@@ -26,11 +35,11 @@ import torch
 
 from optical.execution.draws import Draws, fixed_gains
 from optical.execution.kernels import (
-    NOTHING_SHARED,
+    NO_SHARED_ERRORS,
     SMALLEST_SCALE,
     Law,
     Lines,
-    Shared,
+    SharedErrors,
     of_matrices,
     variance_of,
 )
@@ -43,80 +52,83 @@ from simulator.errors import ClippingWarning
 _PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
 """Most rows, columns, matrices and samples of a sum that a gain stage reads of each block."""
 _NEGLIGIBLE = 0.01
-"""Share of laser noise, or of converters' errors, in the variance of outputs, up to which it is each output's
-own and its spread over them is not followed."""
+"""Share of the outputs' variance up to which laser noise, or errors of converters, is drawn for each output
+on its own from the law, not as it spreads over the outputs; a choice."""
 _RADIX_BITS = 7
 _RADIX = 2**_RADIX_BITS
 """One step of a code's upper half, in steps of the code."""
 _ROWS_AT_ONCE, _OUTPUTS_AT_ONCE = 512, 2**19
-"""Rows, or so few that they have these outputs, of which the products of halves are found together: all of
-them would not stay in a cache, and fewer rows would not outweigh the packing of B."""
+"""Rows, and outputs, whose products of halves are found together: at least so many rows, to outweigh the
+packing of B, and more of them up to so many outputs, which still stay in a cache. Choices."""
 _OUTPUT, _NODE = 2, 4
 """Kinds of draws of a chip, folded into its seed."""
 _TOLERATED_CLIPPING = 0.1
-"""Largest share of clipping in the variance: beyond, tails and variance are not those of a Gaussian."""
-_HAIR = 1e-6
-"""Variance that is added to columns that may be alike, so that a triangle is found; relative."""
+"""Largest share of clipping in the variance without a warning: beyond, errors are far from Gaussian; a
+choice."""
+_RIDGE = 1e-6
+"""Share of the largest diagonal element that is added to a covariance before its Cholesky factor is found, as
+columns may be equal."""
 _WIDER = 1.5
-"""Times the range that is proposed; a Gaussian beyond 6 rms is one in a billion."""
+"""Times its range that the warning of clipping proposes; a Gaussian beyond 6 rms is one in a billion."""
 
 Amounts = Any
-"""One number of each block, [G]: an array on a CPU, a tensor on an accelerator, with the same arithmetic."""
+"""One number for each block, [G]: a numpy array on a CPU, a tensor on an accelerator (same arithmetic)."""
 Probes = tuple[torch.Tensor, torch.Tensor]
-"""Some analog samples of rows of A and of columns of B, [G, S', T', M', K'] and [G, S', T', N', K']."""
+"""Codes of probed samples: rows of A, [G, S', T', M', K'], and columns of B, [G, S', T', N', K']."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Gain of each block as a probe of its analog samples sets it, float64 [G], in code products."""
+    """Setting of the output converter for each block, from a probe of its samples; float64 [G]."""
 
     range_: Amounts
-    """Half of the converter's range; not used where there is none."""
+    """Half of the converter's range, in code products; the largest sum if there is no converter."""
     coupling: Amounts
-    """Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``; zero without laser noise."""
+    """Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``, dimensionless; zero without laser
+    noise."""
     kept: Amounts
-    """Gain that clipping leaves to several samples of one draw."""
+    """Gain that clipping leaves to a signal, at most 1; 1 where clipping is executed or absent."""
     clipping: Amounts
-    """Mean square of what clipping takes off a sample beside."""
+    """Mean square error of a sample by clipping beside that gain, in code products squared."""
 
 
 class Energies(NamedTuple):
-    """Means over the outputs of each block, float64 [G]."""
+    """Mean energies (sums of squared codes) over the outputs of each block, float64 [G]."""
 
     row: Amounts
-    """Of the energies of rows of A."""
+    """Mean energy of a row of A."""
     column: Amounts
-    """Of the energies of columns of B."""
+    """Mean energy of a column of B."""
     both: Amounts
-    """Of the products of both."""
+    """Mean of the product of both."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Coded:
-    """A product of two coded operands, with what is worked out of them once."""
+    """A product of two coded operands, and statistics of them that are found once."""
 
     spec: AnalogSpec
     """Specification of the product."""
     a: Operand
-    """[B, M, K], as a chip sets it."""
+    """A on its converter's grid, as the chip sets it, [B, M, K]."""
     b: Operand
-    """[B, K, N], or [1, K, N] for all; as a chip sets it."""
+    """B likewise, [B, K, N], or [1, K, N] for all matrices."""
     blocks: int
-    """Into which the matrices are divided."""
+    """Number of blocks, into which the matrices are divided evenly."""
 
     @functools.cached_property
     def unit(self) -> float:
-        """Full-scale products in a product of codes, phase errors included."""
+        """One code product, in full-scale products; phase errors of the core included."""
         return self.a.step * self.b.step * self.spec.product_gain
 
     @functools.cached_property
     def row_unit(self) -> float:
-        """Squared code of A, as a share of full scale, over that of a product."""
+        """Variance in code products squared that one squared code of A makes at a coefficient of 1."""
         return (self.a.step / self.unit) ** 2
 
     @functools.cached_property
     def column_unit(self) -> float:
-        """The same of B."""
+        """Variance in code products squared that one squared code of B makes at a coefficient of 1."""
         return (self.b.step / self.unit) ** 2
 
     @property
@@ -137,9 +149,9 @@ class Coded:
 
     @functools.cached_property
     def norms(self) -> Amounts:
-        """Sum over samples of the squares of their tiles' largest singular values, in full scales.
+        """Sum over a sum's samples of the squared largest singular value of the tile, in full scales squared.
 
-        Of each block, [G], in the mean over its outputs; zero of a core that is not passive.
+        Mean over the outputs of each block, [G]; zero for a core that is not passive.
         """
         tile, length = self.spec.tile, self.spec.analog_length
         if tile is None:
@@ -150,34 +162,37 @@ class Coded:
 
     @functools.cached_property
     def probes(self) -> Probes:
-        """Codes of some analog samples of rows of A and of columns of B."""
+        """Codes of the probed samples."""
         return _probe(self, self.a), _probe(self, self.b.mT)
 
     def mean_variance(self, law: Law) -> Amounts:
-        """Return the mean variance of the outputs of each block, [G]."""
+        """Return the mean variance of the outputs of each block by a law, [G], in code products squared."""
         row, column, both = self.energies
         return law.constant + law.by_row * row + law.by_column * column + law.by_both * both
 
 
 def _of_blocks(x: Amounts, blocks: int) -> Amounts:
-    """Return the mean of what the matrices of each block have, [G] of [B]."""
+    """Return the mean over the matrices of each block, [G], of one number for each matrix, [B]."""
     return x if len(x) == blocks else x.reshape(blocks, -1).mean(1)
 
 
 def _amounts(x: torch.Tensor) -> Amounts:
-    """Return one number of each block: an array on a CPU, where arithmetic on few of them costs less."""
+    """Return a tensor as a numpy array if it is on a CPU, where numpy is quicker on few numbers."""
     return x.numpy() if x.device.type == "cpu" else x
 
 
 def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
-    """Return the converter's range and the spread of laser noise, from a probe of the samples.
+    """Return the setting of the output converter, from the signals and noise of a probe of samples.
+
+    Half the range is `adc_range_sigma` times the rms of the samples, noise included, and at most the largest
+    sum.
 
     Parameters
     ----------
     coded : Coded
-        What is executed.
+        The product.
     product : torch.Tensor or None
-        The exact product of codes, if it is there already; each output of it is a sample where a sum is one.
+        Exact product of codes, [B, M, N], if it is known: where a sum is one sample, the probe reads it.
     """
     spec, unit = coded.spec, coded.unit
     noise, none = spec.sample_noise, _amounts(coded.a.energy.new_zeros(coded.blocks, dtype=torch.float64))
@@ -206,10 +221,12 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
 
 
 def _clipped(coded: Coded, samples: torch.Tensor, range_: torch.Tensor) -> tuple[Amounts, Amounts]:
-    """Return the gain that ranges [G] leave to probed samples, and the mean square error beside it, [G].
+    """Return the gain that clipping leaves to a signal, and the mean square error beside it, both [G].
 
-    Samples of a sum are independent, hence one gain for all: 1 less what is lost along the exact samples, the
-    outputs weighted by the squares of their scales.
+    Clipping takes ``d = sign(x) max(0, |x| - range)`` off a sample x. The best gain is ``1 - s``, with ``s =
+    <d x> / <x^2>``, and ``<d^2> - s <d x>`` is left beside it; means are over the probed samples, weighted by
+    the squares of their outputs' full scales. As samples of a sum are independent, one gain serves all of
+    them.
     """
     edge = range_.view(-1, 1, 1, 1, 1)
     beyond, exact = samples.abs().sub_(edge).relu_(), samples.square().mean(2)
@@ -226,13 +243,13 @@ def _clipped(coded: Coded, samples: torch.Tensor, range_: torch.Tensor) -> tuple
 
 
 def _probed(coded: Coded, rows: torch.Tensor) -> torch.Tensor:
-    """Return some rows of some matrices of each block, [G, S', M', ...]."""
+    """Return the probed rows of the probed matrices of each block, [G, S', M', ...]."""
     each = rows.unflatten(0, (min(coded.blocks, rows.shape[0]), -1))
     return _spread(_spread(each, 1, _PROBE_BATCHES), 2, _PROBE_ROWS)
 
 
 def _probe(coded: Coded, x: Operand) -> torch.Tensor:
-    """Return the codes of some analog samples, [G, S', T', M', K']; a short last one is left out."""
+    """Return the codes of probed samples of an operand's rows, [G, S', T', M', K'], short ones left out."""
     width = min(coded.length, coded.spec.analog_length)
     samples = coded.length // width
     codes = _probed(coded, x.codes)[..., : samples * width]
@@ -241,7 +258,7 @@ def _probe(coded: Coded, x: Operand) -> torch.Tensor:
 
 
 def _samples(coded: Coded, product: torch.Tensor | None) -> torch.Tensor:
-    """Return what the gain stage reads, [G, S', T', M', N'], in code products."""
+    """Return the exact values of the probed samples, [G, S', T', M', N'], in code products."""
     if product is None or coded.samples > 1:
         rows, columns = coded.probes
         return rows @ columns.mT
@@ -250,9 +267,10 @@ def _samples(coded: Coded, product: torch.Tensor | None) -> torch.Tensor:
 
 
 def _spread(x: torch.Tensor, dim: int, most: int) -> torch.Tensor:
-    """Return so many at most along a dimension, by steps that have no common divisor with their number.
+    """Return at most `most` entries along a dimension, spread evenly over it.
 
-    A step that is a multiple of the heads would meet one head alone, and one of the window one position.
+    The step is coprime to their number: one with a common divisor could meet the same head of attention, or
+    the same position of a sequence, each time.
     """
     count = x.shape[dim]
     if count <= most:
@@ -262,13 +280,17 @@ def _spread(x: torch.Tensor, dim: int, most: int) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=256)
 def _places(count: int, most: int, device: torch.device) -> torch.Tensor:
-    """Return so many of the places below a count."""
+    """Return `most` places spread over 0 to ``count - 1``, shape [most]."""
     step = next(step for step in itertools.count(-(-count // most)) if math.gcd(step, count) == 1)
     return torch.arange(most, device=device).mul_(step).remainder_(count)
 
 
 def law_of(coded: Coded, gain: Gain) -> Law:
-    """Return the readout of outputs: the law of noise in units of codes, and the converter's grid."""
+    """Return the law of noise in units of code products, and the output converter's grid.
+
+    Where clipping of several samples leaves a gain below 1, noise is divided by it: the result is scaled back
+    to a gain of 1, which raises the noise.
+    """
     spec, unit, samples = coded.spec, coded.unit, coded.samples
     law = spec.noise_law(
         samples,
@@ -278,7 +300,7 @@ def law_of(coded: Coded, gain: Gain) -> Law:
         norms=coded.norms,
     )
     codes = largest_code(spec.adc_bits) if samples == 1 and math.isfinite(spec.adc_bits) else 0
-    law, louder = _encoding_apart(coded, law), gain.kept**-2.0
+    law, louder = _with_own_encoding(coded, law), gain.kept**-2.0
     return Law(
         constant=law.constant / unit**2 * louder,
         by_row=law.by_row * coded.row_unit * louder,
@@ -290,11 +312,13 @@ def law_of(coded: Coded, gain: Gain) -> Law:
     )
 
 
-def _with_laser(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, torch.Tensor | None]:
-    """Return the law without laser noise where that follows every output, and its variance there.
+def _without_followed_laser(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, torch.Tensor | None]:
+    """Return the law without laser noise, and that noise's variance for every output, [B, M, N], or None.
 
-    It follows the outputs of a single sample, as ``sum((a b)^2)``, where it makes more than a little of the
-    variance, or everywhere if that is asked for. An accelerator is not waited for: there it always does.
+    Laser noise of an output has the variance ``sum((a b)^2)``, which the law has only in the mean, as
+    ``sum(a^2) sum(b^2)``. Its spread over the outputs is followed where a sum is one sample and the noise is
+    more than `_NEGLIGIBLE` of the variance of the block, or with `exact`; else the law keeps it. On an
+    accelerator it is always followed, since to look at the share would be to wait for the device.
     """
     laser, like = coded.spec.own_noise.by_product / coded.spec.product_gain**2, coded.a.energy
     if laser == 0.0 or coded.samples > 1:
@@ -312,19 +336,19 @@ def _with_laser(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, torch.Tens
     return law._replace(by_both=law.by_both * ~follows), each
 
 
-class _Watch:
-    """Count of a specification's collapsed products, and whether a warning was given."""
+class _ClippingWatch:
+    """Number of collapsed products executed by a specification, and whether clipping was warned of."""
 
     def __init__(self) -> None:
         self.calls = 0
-        self.doubted = False
+        self.warned = False
 
 
 @functools.lru_cache(maxsize=1024)
-def watch(spec: AnalogSpec) -> _Watch:
-    """Return the watch of a specification."""
+def clipping_watch(spec: AnalogSpec) -> _ClippingWatch:
+    """Return the watch of a specification, always the same object for equal ones."""
     del spec
-    return _Watch()
+    return _ClippingWatch()
 
 
 def _warn_of_clipping(coded: Coded, gain: Gain, law: Law) -> None:
@@ -336,14 +360,14 @@ def _warn_of_clipping(coded: Coded, gain: Gain, law: Law) -> None:
     spec, samples = coded.spec, coded.samples
     if samples == 1:
         return
-    seen = watch(spec)
-    seen.calls += 1
-    if seen.doubted or seen.calls & (seen.calls - 1):
+    watch = clipping_watch(spec)
+    watch.calls += 1
+    if watch.warned or watch.calls & (watch.calls - 1):
         return
     clipped = samples * gain.clipping * gain.kept**-2.0
     share = float((clipped / coded.mean_variance(law).clip(1e-300, None)).mean())
     if share > _TOLERATED_CLIPPING:
-        seen.doubted = True
+        watch.warned = True
         sentence = (
             f"{share:.0%} of the error of a product is clipping by the output converter (range "
             f"{spec.adc_range_sigma:g} rms, {spec.adc_bits:g} bits), which one draw for {samples} samples "
@@ -354,7 +378,7 @@ def _warn_of_clipping(coded: Coded, gain: Gain, law: Law) -> None:
 
 
 def by_sample(coded: Coded) -> list[Coded]:
-    """Return the product of each analog sample, on the scales of all."""
+    """Return the products of the analog samples of a sum, each on the full scales of the whole sum."""
     a, b, width = coded.a, coded.b, coded.spec.analog_length
     pairs = zip(a.codes.split(width, 2), b.codes.split(width, 1), strict=True)
     return [
@@ -366,42 +390,45 @@ def by_sample(coded: Coded) -> list[Coded]:
 def read(
     coded: Coded, product: torch.Tensor, gain: Gain | None, draws: Draws, *, exact: bool
 ) -> torch.Tensor:
-    """Return the product of coded operands: one executed sample, or several collapsed into one draw.
+    """Return the outputs of a product as the core delivers them, [B, M, N].
+
+    A sum of one analog sample is executed: noise, conversion, clipping. Several samples are collapsed into
+    one draw with their summed variance.
 
     Parameters
     ----------
     coded : Coded
-        What is executed.
+        The product.
     product : torch.Tensor
-        Exact product of codes, [B, M, N], whose memory may be written to.
+        Exact product of codes, [B, M, N]; its memory may be overwritten.
     gain : Gain or None
-        Of each block, if it was set already by more than these operands.
+        Setting of the output converter, if it was found from more than these operands; None to find it.
     draws : Draws
         Source of noise.
     exact : bool
-        Whether laser noise follows every output, however small it is.
+        Whether to follow every error output by output, however small.
     """
     spec, a, b = coded.spec, coded.a, coded.b
     gain = set_gain(coded, product) if gain is None else gain
     law = law_of(coded, gain)
     _warn_of_clipping(coded, gain, law)
-    law, laser = _with_laser(coded, law, exact=exact)
-    apart = None if exact else _lines_apart(coded, law, gain)
-    terms = _SHARED_TERMS if apart is None else _SHARED_TERMS[1:]
-    law, shares = _with_encoding(coded, law if apart is None else apart, exact=exact)
-    terms = (*terms, functools.partial(_common_encoding, shares=shares))
-    added = tuple(each for term in terms if (each := term(coded, draws)) is not None)
+    law, laser = _without_followed_laser(coded, law, exact=exact)
+    whole_law = None if exact else _with_small_common_noise(coded, law, gain)
+    terms = _SHARED_TERMS if whole_law is None else _SHARED_TERMS[1:]
+    law, shares = _with_small_encoding(coded, law if whole_law is None else whole_law, exact=exact)
+    errors = [*(term(coded, draws) for term in terms), _common_encoding(coded, draws, shares)]
+    added = tuple(error for error in errors if error is not None)
     gains, value = _output_gains(coded), product
     if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
         value = _counted(coded, value.to(a.energy.dtype), draws)
     nothing = laser is None and gains is None and not added
-    shared = NOTHING_SHARED if nothing else Shared(variance=laser, added=added, gain=gains)
+    shared = NO_SHARED_ERRORS if nothing else SharedErrors(variance=laser, added=added, gain=gains)
     noise = draws if spec.is_noisy(coded.samples) else None
     return read_codes(value, (Lines(a.energy, a.scale), Lines(b.energy, b.scale)), law, shared, noise)
 
 
 def _counted(coded: Coded, value: torch.Tensor, draws: Draws) -> torch.Tensor:
-    """Return outputs, in code products, as the difference of photons counted in two detectors."""
+    """Return outputs, in code products, as the difference of two detectors' Poisson counts (`AnalogSpec`)."""
     a, b, unit, variance = coded.a, coded.b, coded.unit, coded.spec.shot_variance
     energy, swing = a.energy * a.step**2 + b.energy * b.step**2, value * (2.0 * unit)
     counts = [draws.poisson((energy + side * swing) / (8.0 * variance)) for side in (1.0, -1.0)]
@@ -409,20 +436,22 @@ def _counted(coded: Coded, value: torch.Tensor, draws: Draws) -> torch.Tensor:
 
 
 def _output_gains(coded: Coded) -> torch.Tensor | None:
-    """Return what the receivers multiply the outputs by, [M, N], or None where that is one."""
+    """Return the gains of the receivers of each output, [M, N], or None if all are 1."""
     chip, a, b = coded.spec.chip, coded.a, coded.b
     if chip is None or chip.output_gain == 0.0:
         return None
     turned, (rows, columns) = chip.holds_weights and a.loaded, (a.codes.shape[1], b.codes.shape[2])
     over, parts = (columns, rows) if turned else (rows, columns), (chip.rows, chip.columns)
-    gains = fixed_gains(chip.seed, _OUTPUT, parts, chip.output_gain, over=over).to(a.energy)
+    gains = fixed_gains(chip.seed, _OUTPUT, parts, chip.output_gain, shape=over).to(a.energy)
     return gains.mT if turned else gains
 
 
 def _imbalance(coded: Coded, draws: Draws) -> torch.Tensor | None:
-    """Return what couplers that do not divide evenly add, in code products [B, M, N], or None.
+    """Return the errors of couplers that do not divide evenly, in code products [B, M, N], or None.
 
-    (2 k - 1)(sum(a^2) - sum(b^2))/2 for a node, and the same line by line for wavelengths.
+    A coupler with the splitting ratio k adds ``(2 k - 1) (sum(a^2) - sum(b^2)) / 2``: one k for each node of
+    the chip, and besides one for each wavelength, from ``-edge_imbalance`` to ``edge_imbalance`` across the
+    comb.
     """
     del draws
     chip, a, b = coded.spec.chip, coded.a, coded.b
@@ -430,18 +459,18 @@ def _imbalance(coded: Coded, draws: Draws) -> torch.Tensor | None:
         return None
     of_a, of_b = 0.5 * a.step / b.step, 0.5 * b.step / a.step
     over, parts = (a.codes.shape[1], b.codes.shape[2]), (chip.rows, chip.columns)
-    nodes = (fixed_gains(chip.seed, _NODE, parts, chip.imbalance, over=over) - 1.0).to(a.energy)
+    nodes = (fixed_gains(chip.seed, _NODE, parts, chip.imbalance, shape=over) - 1.0).to(a.energy)
     added = nodes * (a.energy * of_a - b.energy * of_b)
     if chip.edge_imbalance == 0.0:
         return added
     line = torch.arange(a.codes.shape[2], device=a.codes.device) % chip.lines
     weight = (chip.edge_imbalance * (2.0 * line / max(1, chip.lines - 1) - 1.0)).to(a.energy)
-    one = (a.floating.square() * weight).sum(-1, keepdim=True) * of_a
-    return added + one - (b.floating.square() * weight[:, None]).sum(-2, keepdim=True) * of_b
+    by_a = (a.floating.square() * weight).sum(-1, keepdim=True) * of_a
+    return added + by_a - (b.floating.square() * weight[:, None]).sum(-2, keepdim=True) * of_b
 
 
 def _common_noise(coded: Coded, draws: Draws) -> torch.Tensor | None:
-    """Return what shared intensity noise adds to the outputs, in code products [B, M, N], or None."""
+    """Return the intensity noise that outputs share, in code products [B, M, N], or None."""
     common, a, b = coded.spec.common, coded.a, coded.b
     if common is None or common.variance == 0.0:
         return None
@@ -452,7 +481,11 @@ def _common_noise(coded: Coded, draws: Draws) -> torch.Tensor | None:
 
 
 def _fluctuating(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws: Draws) -> torch.Tensor:
-    """Return A diag(r) B, one block of columns after the other."""
+    """Return ``A diag(r) B``, [B, M, N], with r the relative intensity noise of each of the K products.
+
+    Outputs of a block of `common.rows` rows and `common.columns` columns share r, and so do `common.length`
+    products after each other; between such blocks r is drawn anew.
+    """
     batch, rows, length = a_BMK.shape
     blocks = -(-rows // common.rows)
     padded = torch.nn.functional.pad(a_BMK, (0, 0, 0, blocks * common.rows - rows))
@@ -466,8 +499,11 @@ def _fluctuating(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, 
     return torch.cat(parts, dim=2)[:, :rows]
 
 
-def _lines_apart(coded: Coded, law: Law, gain: Gain) -> Law | None:
-    """Return the law with the noise of shared lines drawn for each output, if it is next to nothing there."""
+def _with_small_common_noise(coded: Coded, law: Law, gain: Gain) -> Law | None:
+    """Return the law with shared intensity noise taken in, or None where it is too large for that.
+
+    It is taken in if it is at most `_NEGLIGIBLE` of the variance in every block.
+    """
     common = coded.spec.common
     if common is None:
         return law
@@ -477,13 +513,13 @@ def _lines_apart(coded: Coded, law: Law, gain: Gain) -> Law | None:
 
 
 def _shared_encoding(spec: AnalogSpec) -> float:
-    """Return the variance of converters' errors that outputs share, in full scales squared of an operand."""
+    """Return the variance of operand converters' errors that outputs share, in full scales squared."""
     shared = spec.encoding
     return 0.0 if shared is None else max(0.0, spec.encoding_variance - shared.own_variance)
 
 
-def _encoding_apart(coded: Coded, law: NoiseLaw) -> NoiseLaw:
-    """Return the law of noise with the errors of converters whose every setting serves one output."""
+def _with_own_encoding(coded: Coded, law: NoiseLaw) -> NoiseLaw:
+    """Return the law with the errors of those operand converters whose settings serve one output each."""
     shared, variance = coded.spec.encoding, _shared_encoding(coded.spec)
     if shared is None or variance == 0.0:
         return law
@@ -494,11 +530,11 @@ def _encoding_apart(coded: Coded, law: NoiseLaw) -> NoiseLaw:
     return dataclasses.replace(law, by_row=law.by_row + of_second, by_column=law.by_column + of_first)
 
 
-def _with_encoding(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, Amounts]:
-    """Return the law, and whether outputs of each block share errors of converters, [G].
+def _with_small_encoding(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, Amounts]:
+    """Return the law, and for each block whether errors of operand converters are drawn as shared, bool [G].
 
-    They do not where these are next to nothing: the law then has them. An accelerator is not waited for, and
-    shares them all.
+    Where they are at most `_NEGLIGIBLE` of a block's variance, the law takes them in. On an accelerator,
+    which is not waited for, they are always drawn as shared.
     """
     shared, variance = coded.spec.encoding, _shared_encoding(coded.spec)
     shares = np.ones(coded.blocks, dtype=bool)
@@ -515,12 +551,13 @@ def _with_encoding(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, Amounts
 
 
 def _common_encoding(coded: Coded, draws: Draws, shares: Amounts) -> torch.Tensor | None:
-    """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
+    """Return the errors of operand converters that outputs share, in code products [B, M, N], or None.
 
-    (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products. A
-    row of E B is Gaussian with the covariance B^T B of a block's columns, from which it is drawn: as many
-    draws as outputs, however long the sum. Blocks of matrices whose outputs do not share them, [G], pass
-    their draws over, so that what follows hangs on no other block.
+    A setting of A serves a block of `shared.columns` outputs of its row, which thus get ``(A + E) B`` with
+    the same E; likewise for B and blocks of `shared.rows` rows. A row of E B is Gaussian with the covariance
+    B^T B of the block's columns and is drawn from that, so that there are as many draws as outputs however
+    long the sum. Blocks of matrices that do not share (`shares`, bool [G]) skip their draws, so that the
+    draws of one block never depend on another.
     """
     spec, a, b = coded.spec, coded.a, coded.b
     shared, variance = spec.encoding, _shared_encoding(spec)
@@ -552,7 +589,10 @@ def _common_encoding(coded: Coded, draws: Draws, shares: Amounts) -> torch.Tenso
 def _add_scaled(
     errs_BMN: torch.Tensor, z_BMJV: torch.Tensor, factor_BJVW: torch.Tensor, deviation: float
 ) -> None:
-    """Add draws with the covariance of columns, block by block, N = J W; one B of factors may be for all."""
+    """Add ``deviation * z F`` for each block of columns: standard Gaussians z times a Cholesky factor F.
+
+    J blocks of W columns each, N = J W, of V Gaussians each; factors [1, J, V, W] serve all matrices.
+    """
     out_BJMW = errs_BMN.unflatten(2, (-1, factor_BJVW.shape[3])).transpose(1, 2)
     z_BJMV = z_BMJV.transpose(1, 2)
     for place, (out, z) in enumerate(zip(out_BJMW, z_BJMV, strict=True)):
@@ -560,7 +600,10 @@ def _add_scaled(
 
 
 def _blocks(count: int, width: int) -> Iterator[tuple[slice, int]]:
-    """Yield lines that share converters, whole blocks and a short last one apart, each with its width."""
+    """Yield the lines in whole blocks of `width`, then those of a short last block, each with its width.
+
+    A width of 1 shares nothing and yields nothing.
+    """
     whole = count - count % width
     for at, each in ((slice(0, whole), width), (slice(whole, count), count - whole)):
         if width > 1 and at.start < at.stop:
@@ -568,15 +611,18 @@ def _blocks(count: int, width: int) -> Iterator[tuple[slice, int]]:
 
 
 def _factor(x_BRK: torch.Tensor, width: int) -> torch.Tensor:
-    """Return F of F^T F = X X^T for blocks of so many rows, [B, blocks, V, width]."""
+    """Return F with ``F^T F = X X^T`` for each block of `width` rows of X, [B, J, V, width].
+
+    F is X^T itself, V = K, if that has no more rows than a Cholesky factor, V = width.
+    """
     length = x_BRK.shape[2]
     x_BJWK = x_BRK.unflatten(1, (-1, width))
     if length <= width:
         return x_BJWK.mT
     x_JWK = x_BJWK.flatten(0, 1)  # a view of one matrix, whatever its order in memory
     square = x_JWK.bmm(x_JWK.mT).double()
-    hair = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_HAIR)
-    square.diagonal(dim1=1, dim2=2).add_(hair[:, None])  # columns may be alike
+    ridge = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_RIDGE)
+    square.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
     factor = torch.linalg.cholesky(square, upper=True).to(x_BRK.dtype)
     return factor.unflatten(0, (x_BRK.shape[0], -1))
 
@@ -585,16 +631,17 @@ _SHARED_TERMS: tuple[Callable[[Coded, Draws], torch.Tensor | None], ...] = (
     _common_noise,
     _imbalance,
 )
-"""Errors that outputs have in common, in the order of their draws, lines first: what each adds, or None.
-Those of converters come last (`_common_encoding`)."""
+"""Errors that outputs share, in the order of their draws: each returns its errors in code products, or None.
+`read` leaves the first out where the law takes it in, and adds those of operand converters
+(`_common_encoding`)."""
 
 
 def clipped_fraction(coded: Coded) -> float:
-    """Return the expected fraction of a probe's samples that the converter clips, of a single block."""
+    """Return the expected fraction of probed samples that the converter clips, 0 to 1; for a single block."""
     gain, (rows, columns) = set_gain(coded, None), (x.flatten(0, 2) for x in coded.probes)
     a, b = coded.a.recoded(rows, -1), coded.b.recoded(columns.mT, -2)
     probed = dataclasses.replace(coded, a=a, b=b)
-    law, laser = _with_laser(probed, law_of(probed, gain), exact=True)
+    law, laser = _without_followed_laser(probed, law_of(probed, gain), exact=True)
     signal, variance = a.codes @ b.codes, variance_of(law, a.energy, b.energy)
     variance = variance if laser is None else variance + laser
     spread = (math.sqrt(2.0) * variance.sqrt()).clamp_(min=SMALLEST_SCALE)
@@ -604,7 +651,7 @@ def clipped_fraction(coded: Coded) -> float:
 
 
 def multiply(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
-    """Return the product of codes, [B, M, N]: int32 of int8 codes, else floating point.
+    """Return the exact product of codes, [B, M, N]: int32 for int8 codes, else floating point.
 
     Parameters
     ----------
@@ -625,7 +672,7 @@ def multiply(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
 
 
 def _int8_product(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
-    """Return the product of int8 codes, int32; matrices by one B are rows of one."""
+    """Return the product of int8 codes, int32; if all matrices meet one B, as one product of their rows."""
     batch, rows, _ = a_BMK.shape
     if b_BKN.shape[0] == 1:
         return torch._int_mm(_dense(a_BMK.flatten(0, 1)), _dense(b_BKN[0])).unflatten(0, (batch, rows))
@@ -653,7 +700,7 @@ def _halved_product(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
 
 
 def _halves(codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return high and low of ``_RADIX high + low``, int8, low from -64 to 63."""
+    """Return int16 codes as ``_RADIX high + low``, both int8, low from -64 to 63."""
     high = (codes + _RADIX // 2).bitwise_right_shift_(_RADIX_BITS).to(torch.int8)
     return high, codes.to(torch.int8).sub_(high << _RADIX_BITS)  # modulo 256, of which a half has less
 

@@ -1,13 +1,13 @@
-"""Specifications of executed products, residue numbers among them: frozen, printable, without torch.
-
-An integer y is held as its remainders to several coprime moduli, each small enough for an analog core.
-Products and sums go through remainder by remainder; the Chinese remainder theorem puts y back together,
-exactly where |y| is below half of the moduli's product. A remainder that is off by one step throws y off by a
-large constant.
+"""Specifications of executed products: frozen records that can be printed and stored as JSON, without torch.
 
 A core derives an `AnalogSpec` from its link budget and converters (`Core.analog(phase)`); `AnalogNumerics`
 executes it. All variances are in units where one full-scale product, |a| = |b| = 1, is 1, and refer to one
 analog sample, that is to the sum of `analog_length` products that one ADC conversion reads.
+
+`Residues` are for cores that compute in residue numbers: an integer y is held as its remainders to several
+coprime moduli, each small enough for an analog core. Products and sums are computed remainder by remainder,
+and the Chinese remainder theorem restores y, exactly where |y| is below half of the moduli's product. A
+remainder that is misread by one step throws y off by a large constant.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Remainder(StrEnum):
     """Place at which the remainder of a sum is taken."""
 
     ANALOG = "analog"
-    """Before the ADC, by folding, so that it resolves one modulus only."""
+    """Before the ADC, by folding the signal, so that the ADC need only resolve one modulus."""
     DIGITAL = "digital"
-    """After the ADC, which resolves the whole sum."""
+    """After the ADC, which must resolve the whole sum."""
 
 
 _FINE_BITS = 20.0
-"""Bits of an output converter whose steps are nothing beside what it cuts off."""
+"""Bits of an output converter whose rounding is negligible (`AnalogSpec.clipping_only`)."""
 
 
 def symmetric_residues(modulus: int) -> range:
@@ -62,12 +62,12 @@ def residue_mean_square(modulus: int) -> float:
 
 
 def misreading(sigma_steps: float) -> float:
-    """Return how likely Gaussian noise of so many steps rms is above half a step, 0 to 1."""
+    """Return the chance that Gaussian noise, in steps rms, exceeds half a step to either side, 0 to 1."""
     return math.erfc(0.5 / (sigma_steps * math.sqrt(2.0))) if sigma_steps > 0.0 else 0.0
 
 
 def any_of(chances: Collection[float]) -> float:
-    """Return how likely at least one of independent events is, 0 to 1."""
+    """Return the chance that at least one of independent events happens, 0 to 1."""
     if max(chances) >= 1.0:
         return 1.0
     return -math.expm1(math.fsum(math.log1p(-chance) for chance in chances))
@@ -75,7 +75,7 @@ def any_of(chances: Collection[float]) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Residues:
-    """The moduli of a residue core, and how surely each remainder is read.
+    """Moduli of a residue core, and the noise with which each remainder is read.
 
     Notes
     -----
@@ -107,18 +107,18 @@ class Residues:
 
     @property
     def product(self) -> int:
-        """Dynamic range: integers that the moduli tell apart."""
+        """Dynamic range M: the number of integers that the moduli tell apart."""
         return math.prod(self.moduli)
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """Change of the result when each remainder is off by one, from -M/2 to M/2."""
-        whole, found = self.product, []
+        """Change of the result when each remainder is read one step too high, from -M/2 to M/2."""
+        product, weights = self.product, []
         for modulus in self.moduli:
-            rest = whole // modulus
-            weight = rest * pow(rest, -1, modulus)
-            found.append(weight - whole if 2 * weight > whole else weight)
-        return tuple(found)
+            others = product // modulus
+            weight = others * pow(others, -1, modulus)
+            weights.append(weight - product if 2 * weight > product else weight)
+        return tuple(weights)
 
     @property
     def misreadings(self) -> tuple[float, ...]:
@@ -127,7 +127,7 @@ class Residues:
 
     @property
     def wrong_sample(self) -> float:
-        """Chance that a sample comes out wrong, that is, any of its remainders; 0 to 1."""
+        """Chance that any remainder of a sample is misread, 0 to 1."""
         return any_of(self.misreadings)
 
     @property
@@ -142,7 +142,7 @@ class Residues:
         return math.fsum(chance * weight**2 for chance, weight in pairs)
 
     def sum_bits(self, length: int, mantissa_bits: float) -> float:
-        """Return the effective bits of a full-scale sum: rounding of mantissas, and misread remainders.
+        """Return the effective bits of a full-scale sum, limited by rounding of mantissas and misreadings.
 
         Notes
         -----
@@ -153,7 +153,7 @@ class Residues:
         return bits_of_noise(noise / (length * largest**2) ** 2)
 
     def check_sums(self, largest: float) -> None:
-        """Refuse sums that leave the dynamic range.
+        """Refuse sums up to a magnitude that leaves the dynamic range.
 
         Parameters
         ----------
@@ -176,12 +176,12 @@ class Residues:
 def check_mantissas(
     owner: str, moduli: tuple[int, ...], length: int, mantissa_bits: int, remedy: str
 ) -> None:
-    """Refuse mantissas whose sums of so many products leave the dynamic range of a core's moduli.
+    """Refuse mantissas whose sums of `length` products leave the dynamic range of a core's moduli.
 
     Raises
     ------
     ParameterError
-        If they do; it names the owner and the remedy.
+        If they do; its message begins with `owner` and ends with `remedy`.
     """
     largest, numbers = length * largest_code(mantissa_bits) ** 2, math.prod(moduli)
     if 2 * largest + 1 > numbers:
@@ -194,40 +194,44 @@ def check_mantissas(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Misread:
-    """Samples of which a remainder or several are misread."""
+    """Samples with at least one misread remainder, W of them."""
 
     index: np.ndarray
-    """Places among all samples in their order, ascending, int64, shape [wrong]."""
+    """Numbers of the samples, ascending, int64 [W]."""
     shift: np.ndarray
-    """What the wrong remainders add to the integer there, before it is folded, float64, shape [wrong]."""
+    """Error of the integer before it is folded into the dynamic range, float64 [W]."""
 
 
 def draw_misread(residues: Residues, count: int, generator: np.random.Generator) -> Misread:
-    """Return which of so many samples are misread, and by how much; drawn anew at every use.
+    """Return the misread ones of `count` samples, and their errors; drawn anew at every use.
 
     Notes
     -----
-    Each remainder of each sample has Gaussian noise of its own and is rounded to whole steps. Those that come
-    out right are not drawn one by one: gaps between wrong ones are geometric with the chance of `misreading`,
-    and by how many steps a wrong one is off follows the Gaussian's tails beyond half a step, by their
-    quantile function. That is the same law, at a cost that goes with the number of wrong ones.
+    Each remainder of each sample has Gaussian noise of its own and is rounded to whole steps. Only misread
+    ones are drawn, by the same law, so that the cost is in proportion to their number: gaps between them are
+    geometric with the chance of `misreading`, and the number of steps follows the Gaussian's tails beyond
+    half a step, by their quantile function.
     """
-    places, shifts = [np.empty(0, np.int64)], [np.empty(0)]
+    indices, shifts = [np.empty(0, np.int64)], [np.empty(0)]
     for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
-        place = _places(misreading(sigma), count, generator)
-        if place.size:
-            places.append(place)
-            shifts.append(weight * _steps(sigma, place.size, generator))
-    index, inverse = np.unique(np.concatenate(places), return_inverse=True)
+        misread = _random_places(misreading(sigma), count, generator)
+        if misread.size:
+            indices.append(misread)
+            shifts.append(weight * _misread_steps(sigma, misread.size, generator))
+    index, inverse = np.unique(np.concatenate(indices), return_inverse=True)
     shift = np.bincount(inverse, np.concatenate(shifts), minlength=index.size)
     return Misread(index=index, shift=shift.astype(np.float64))
 
 
 @functools.lru_cache(maxsize=256)
 def misread_shifts(residues: Residues) -> tuple[Reals, Reals]:
-    """Return the size of what misread remainders add to a sum, modulo the dynamic range, and how likely."""
-    whole = residues.product
-    chance = np.zeros(whole)
+    """Return the possible magnitudes of a sum's error by misread remainders, and their chances, both [n].
+
+    The error is taken modulo the dynamic range M, at most M/2. Its distribution is the convolution over the
+    moduli of that of each remainder's misreading, in steps, times its weight.
+    """
+    product = residues.product
+    chance = np.zeros(product)
     chance[0] = 1.0
     for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
         if sigma <= 0.0:
@@ -235,48 +239,51 @@ def misread_shifts(residues: Residues) -> tuple[Reals, Reals]:
         most = max(1, math.ceil(8.0 * sigma))
         steps = np.arange(-most, most + 1)
         bounds = scipy.special.ndtr((steps[:, None] + np.array([-0.5, 0.5])) / sigma)
-        each = np.where(steps > 0, bounds[::-1, 1] - bounds[::-1, 0], bounds[:, 1] - bounds[:, 0])
+        step_chance = np.where(steps > 0, bounds[::-1, 1] - bounds[::-1, 0], bounds[:, 1] - bounds[:, 0])
         chance = sum(
-            share * np.roll(chance, int(step * weight)) for step, share in zip(steps, each, strict=True)
+            share * np.roll(chance, int(step * weight))
+            for step, share in zip(steps, step_chance, strict=True)
         )
-    shift = np.minimum(np.arange(whole), whole - np.arange(whole)).astype(np.float64)
-    there = chance > 0.0
-    return shift[there], chance[there]
+    shift = np.minimum(np.arange(product), product - np.arange(product)).astype(np.float64)
+    possible = chance > 0.0
+    return shift[possible], chance[possible]
 
 
-def _places(chance: float, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Return ascending places below `count`, each of them there with the same chance, independently."""
+def _random_places(chance: float, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return an ascending random subset of 0 to ``count - 1``, to which each belongs with the same chance."""
     if chance <= 0.0:
         return np.empty(0, np.int64)
     at_once = math.ceil(count * chance + 6.0 * math.sqrt(count * chance) + 1.0)
-    found, last = [], -1
+    drawn, last = [], -1
     while last < count:
         gaps = np.minimum(generator.geometric(chance, at_once), count + 1)
-        found.append(last + np.cumsum(gaps))
-        last = int(found[-1][-1])
-    places = np.concatenate(found)
+        drawn.append(last + np.cumsum(gaps))
+        last = int(drawn[-1][-1])
+    places = np.concatenate(drawn)
     return places[: np.searchsorted(places, count)]
 
 
-def _steps(sigma: float, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Return whole steps, none of them zero, of Gaussian noise beyond half a step."""
+def _misread_steps(sigma: float, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return draws of rounded Gaussian noise, in whole steps, given that they are not zero, shape [count]."""
     tail = 0.5 * misreading(sigma) * (1.0 - generator.random(count))
     size = np.maximum(np.rint(-sigma * scipy.special.ndtri(tail)), 1.0)
     return np.where(generator.random(count) < 0.5, -size, size)
 
 
 def largest_code(bits: float) -> int:
-    """Return the largest code of a symmetric signed converter, or mantissa, of so many bits."""
+    """Return the largest code of a symmetric signed converter, or mantissa, of a number of bits."""
     return max(1, math.floor(2.0 ** (bits - 1.0)) - 1)
 
 
 class Scale(StrEnum):
-    """Over which elements of an operand one full scale is shared."""
+    """Elements of an operand that share a full scale."""
 
     TENSOR = "tensor"
+    """All of them."""
     ROW = "row"
+    """Those of a row of A, and of a column of B."""
     BLOCK = "block"
-    """As ROW, anew for each analog sample: block floating point."""
+    """Those of a row, or column, that are in one analog sample: block floating point."""
 
 
 class Rounding(StrEnum):
@@ -284,31 +291,33 @@ class Rounding(StrEnum):
 
     NEAREST = "nearest"
     STOCHASTIC = "stochastic"
+    """Up or down at random, right in the mean."""
 
 
 class Shot(StrEnum):
-    """Drawing of shot noise."""
+    """Way in which shot noise is drawn."""
 
     GAUSSIAN = "gaussian"
-    """Of the right variance: right where a sample holds many photons."""
+    """Gaussian noise of its variance, which holds where a sample has many photons."""
     COUNTED = "counted"
-    """Photons of both detectors of a balanced pair are counted, each a Poisson number."""
+    """Poisson numbers of photons in both detectors of a balanced pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperandTransforms:
-    """Transforms of a product's operands around a core; without errors they leave the product as it is."""
+    """Electronic transforms of a product's operands around a core; on an exact core they change nothing."""
 
     electronic_share: float = 0.0
-    """Share of the channels, the loudest, that electronics multiplies, 0 to 1; rounded up."""
+    """Share of the channels, those with the largest elements, that electronics multiplies, 0 to 1; rounded
+    up."""
     rotation_width: int = 1
-    """Width of the Hadamard matrices that turn both operands along the sum, a power of two; 1 for none."""
+    """Width of the Hadamard matrices that rotate both operands along the sum, a power of two; 1 for none."""
     slices: int = 1
-    """Slices into which both operands are cut, every one of A multiplied by every one of B; 1 for none."""
+    """Slices into which both operands are cut; each slice of A is multiplied by each of B. 1 for none."""
     slice_bits: int = 4
     """Bits of all slices but the last, whose grid is the converter's."""
     passes: int = 1
-    """Executions of which the mean is taken."""
+    """Executions of the product whose mean is taken."""
 
     def __post_init__(self) -> None:
         check_range(self, "electronic_share", low=0.0, high=1.0)
@@ -325,18 +334,19 @@ class OperandTransforms:
 
 @dataclass(frozen=True, kw_only=True)
 class PassiveTile:
-    """Tile of weights held by light that nothing amplifies.
+    """Tile of weights in a core that cannot amplify light.
 
     Notes
     -----
-    Light carries the tile over its largest singular value, which is multiplied back behind the detectors and
-    the receivers' noise with it. What is wrong with the light's way is wrong in proportion to the tile.
+    A passive core can only hold a matrix whose singular values are at most 1: the tile over its largest
+    singular value. Electronics multiplies by that value behind the detectors, and so raises the receivers'
+    noise. Errors of the core itself are in proportion to the tile.
     """
 
     outputs: int
-    """Columns of the loaded operand in one tile, whose rows are the products of a sample."""
+    """Columns of the loaded operand in one tile; its rows are the products of a sample."""
     norm_variance: float
-    """Noise of a sample per square of its tile's largest singular value."""
+    """Variance of a sample per square of its tile's largest singular value."""
 
     def __post_init__(self) -> None:
         check_range(self, "outputs", low=1)
@@ -345,30 +355,30 @@ class PassiveTile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseLaw:
-    """Law of noise: variance of an output by the energies of its row of A and of its column of B.
+    """Variance of an output as a function of the energies of its row of A and of its column of B.
 
     It is ``constant + by_row e + by_column f + by_both e f`` in full-scale products squared, with ``e =
     sum(a^2)`` and ``f = sum(b^2)`` over the whole sum, operands at most 1.
     """
 
     constant: Amount
-    """What does not hang on the operands."""
+    """Variance that does not depend on the operands."""
     by_row: Amount
-    """Per energy of the row of A."""
+    """Variance per energy of the row of A."""
     by_column: Amount
-    """Per energy of the column of B."""
+    """Variance per energy of the column of B."""
     by_both: Amount
-    """Per product of both."""
+    """Variance per product of both energies."""
 
 
 ENCODING = "operand converters"
-"""Cause of noise."""
+"""Name of a cause of noise: errors of setting operands."""
 
 
 class HashedOnce:
-    """Base of frozen records that stand in the keys of caches: their hash is worked out once.
+    """Base of frozen records that are keys of caches: the hash is computed once.
 
-    A dataclass names `HashedOnce.__hash__` in its body, or has one of its own.
+    A dataclass must set ``__hash__ = HashedOnce.__hash__`` in its body, as `dataclass` would write another.
     """
 
     def __hash__(self) -> int:
@@ -379,33 +389,35 @@ class HashedOnce:
         return hash(tuple(self.__getstate__().values()))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of: a hash is good for one process only."""
+        """Return the fields, for copies and pickles: a hash is valid in one process only."""
         record: Any = self
-        return {one.name: getattr(self, one.name) for one in fields(record)}
+        return {entry.name: getattr(self, entry.name) for entry in fields(record)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalogSpec(HashedOnce, LightNoise):
-    """Errors of one product of a photonic core, as its link budget leaves them.
+    """Errors of the products of a photonic core, as its link budget and converters leave them.
 
     Notes
     -----
-    With operands scaled to [-1, 1] by ``Scale``, a sample of n = `analog_length` products has the variance
-    that `noise_of_sample` states, is then clipped to the ADC's range and rounded to its codes. The range is
-    `adc_range_sigma` times the rms of the samples (a gain stage set per product), never above n.
+    With operands scaled to [-1, 1] by `scale`, a sample of n = `analog_length` products has noise of the
+    variance that `noise_of_sample` states, and is then clipped to the ADC's range and rounded to its codes.
+    Half the range is `adc_range_sigma` times the rms of the samples (a gain stage set per product), never
+    above n.
 
-    A weight-stationary core loads one operand (`loads_second`): each element of it is wrong by a draw of
-    `load_variance`, and all vectors of the product meet the same wrong element. Grid and encoding error of
-    the streamed operand's converter are put on it too, which is a little too much: they are finer. Where the
-    core is passive (`tile`), a sample has the noise ``norm_variance S^2`` besides, S being the largest
-    singular value of its tile of scaled elements; outputs of a product are given its mean over their tiles.
+    A weight-stationary core loads one operand (`loads_second`): each of its elements is off by a draw of
+    `load_variance`, and all vectors of the product meet the same element. It is given the grid and encoding
+    error of the streamed operand's converter too, which is a little too much, as its own is finer. In a
+    passive core (`tile`) a sample has the noise ``norm_variance S^2`` besides, S being the largest singular
+    value of its tile at full scale; outputs of a product are given the mean of S^2 over their tiles.
 
-    Records of their own say what is not redrawn with every output: `chip` what is fixed for a chip, `common`
-    the intensity noise that outputs share, `encoding` which of them share `encoding_variance`, `shot` whether
-    photons are counted. Counted, a sample of
-    the exact sum y has N+ and N- photons in its two detectors, Poisson numbers of means (sum(a^2 + b^2) +- 2
-    g y) / (8 v), v being `shot_variance` and g `product_gain`, and reads 2 v (N+ - N-): mean g y and the
-    variance above.
+    Errors that are not drawn anew for each output have records of their own: `chip` those that are fixed for
+    a chip, `common` intensity noise that outputs share, `encoding` which outputs share errors of setting
+    operands.
+
+    If `shot` counts photons, a sample of the exact sum y has N+ and N- photons in its two detectors, Poisson
+    numbers of means (sum(a^2 + b^2) +- 2 g y) / (8 v), v being `shot_variance` and g `product_gain`, and
+    reads 2 v (N+ - N-): its mean is g y, its variance that of `noise_of_sample`.
     """
 
     dac_bits: float
@@ -419,30 +431,31 @@ class AnalogSpec(HashedOnce, LightNoise):
     analog_length: int
     """Products that are summed in the analog domain before one conversion."""
     encoding_variance: float
-    """Error of setting an operand, per unit of the other operand squared."""
+    """Variance of the error of setting an operand, per unit of the other operand squared."""
     load_variance: float = 0.0
-    """Error of an element of the loaded operand, drawn once per load: in full scales squared or, where the
+    """Variance of an element of the loaded operand, drawn once per load: in full scales squared or, where the
     core is passive, over the mean square of its tile."""
     product_gain: float = 1.0
     """Mean of the product over phase errors, exp(-s^2/2), dimensionless; calibration does not undo it."""
     scale: Scale = Scale.ROW
-    """Granularity of the operands' full scale."""
+    """Elements that share a full scale."""
     rounding: Rounding = Rounding.NEAREST
     """Rounding of the operands."""
     residues: Residues | None = None
-    """Residue numbers in which blocks are multiplied; they take the place of all other errors of a sample."""
+    """Residue numbers in which samples are computed; misreadings take the place of all other errors of
+    one."""
     tile: PassiveTile | None = None
-    """Tile that the loaded operand is held in, where nothing amplifies it."""
+    """Tile of a passive core in which the loaded operand is held; None for other cores."""
     chip: ChipErrors | None = None
     """Errors that are fixed for the chip."""
     common: CommonNoise | None = None
     """Intensity noise that outputs share, beside `rin_variance`, which they do not."""
     encoding: CommonEncoding | None = None
-    """Outputs that share the errors of `encoding_variance`; none do without."""
+    """Outputs that share errors of setting operands; None draws them for each output."""
     shot: Shot = Shot.GAUSSIAN
-    """Drawing of shot noise."""
+    """Way in which shot noise is drawn."""
     transforms: OperandTransforms | None = None
-    """Transforms of the operands before they come here."""
+    """Electronic transforms of the operands before they enter the core."""
 
     __hash__ = HashedOnce.__hash__
 
@@ -461,14 +474,17 @@ class AnalogSpec(HashedOnce, LightNoise):
             self.residues.check_sums(self.analog_length * largest_code(self.dac_bits) ** 2)
 
     def noise_of_sample(self, *, own: bool = False) -> dict[str, SampleNoise]:
-        """Return the noise of one analog sample by its cause, converters of outputs and chips apart."""
+        """Return the noise of one analog sample by cause, without output converter and chip.
+
+        With `own`, only the noise that an output shares with no other, and that the law of noise draws.
+        """
         encoding = self.encoding.own_variance if own and self.encoding is not None else self.encoding_variance
-        found = super().noise_of_sample(own=own) | {ENCODING: SampleNoise(by_each=encoding)}
+        noise = super().noise_of_sample(own=own) | {ENCODING: SampleNoise(by_each=encoding)}
         if own and self.shot is Shot.COUNTED:
-            del found[SHOT]
+            del noise[SHOT]
         if self.common is not None and not own:
-            found[FLUCTUATION] = SampleNoise(by_product=self.rin_variance + self.common.variance)
-        return found
+            noise[FLUCTUATION] = SampleNoise(by_product=self.rin_variance + self.common.variance)
+        return noise
 
     @functools.cached_property
     def own_noise(self) -> SampleNoise:
@@ -482,7 +498,7 @@ class AnalogSpec(HashedOnce, LightNoise):
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing at all happens to a product."""
+        """Whether products have no error at all."""
         converted = math.isfinite(min(self.dac_bits, self.adc_enob_bits))
         if converted or self.product_gain != 1.0 or self.load_variance > 0.0:
             return False
@@ -491,7 +507,7 @@ class AnalogSpec(HashedOnce, LightNoise):
         return self.chip is None or self.chip.is_empty
 
     def is_noisy(self, samples: int) -> bool:
-        """Return whether outputs have any noise of their own, rounding of several samples included."""
+        """Return whether the law of noise gives sums of a number of samples any variance."""
         rounded = math.isfinite(self.adc_enob_bits) and (samples > 1 or self.adc_enob_bits < self.adc_bits)
         single = self.encoding is not None and self.encoding_variance > 0.0 and self.encoding.serves_one
         return rounded or single or max(self.norm_variance, *self.own_noise) > 0.0
@@ -505,19 +521,19 @@ class AnalogSpec(HashedOnce, LightNoise):
         clipping: Amount = 0.0,
         norms: Amount = 0.0,
     ) -> NoiseLaw:
-        """Return the law of what each output draws for itself.
+        """Return the law of the noise that each output draws on its own.
 
         Parameters
         ----------
         samples : int
-            Analog samples of a sum. A single one is rounded as it is executed; of several, rounding and
-            clipping count as variance.
+            Analog samples of a sum. A single one is rounded and clipped in execution; for several, rounding
+            and clipping count as variance.
         range_ : float or array
             Half of the converter's range, in full-scale products.
         coupling : float or array
             Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``; 1/n for independent operands.
         clipping : float or array
-            Mean square of what clipping takes off a sample, in full-scale products squared.
+            Mean square error of a sample by clipping, in full-scale products squared.
         norms : float or array
             Sum over samples of the squares of their tiles' largest singular values.
         """
@@ -586,7 +602,7 @@ def loads_second(m: Amount, n: Amount) -> Flag:
 
 
 class Mode(StrEnum):
-    """Passes of training in which a core's errors enter."""
+    """Passes of training in which a core's errors act."""
 
     INFERENCE = "inference"
     """Only where no gradient is wanted: the model is trained digitally and run on the core."""
@@ -602,8 +618,9 @@ class ProductSpecs:
 
     Notes
     -----
-    Rows are executed in blocks of `row_block`, each with a gain, a scale and draws of its own, which hang on
-    the block's place in the global batch. Any layout that gives whole blocks to processes so draws the same.
+    Rows are executed in blocks of `row_block`, each with a converter range, a scale and draws of its own,
+    which depend on the block's number in the global batch. So any layout that gives whole blocks to processes
+    draws the same.
     """
 
     forward: AnalogSpec
@@ -638,7 +655,7 @@ class ProductSpecs:
 
     @classmethod
     def of(cls, analog: Callable[[Phase], AnalogSpec], *, row_block: int = 256) -> ProductSpecs:
-        """Return what a core (`Core.analog`) makes of each phase."""
+        """Return the specifications that a core gives for each phase (`Core.analog`)."""
         return cls(
             forward=analog(Phase.FORWARD),
             grad_input=analog(Phase.GRAD_INPUT),
@@ -647,7 +664,7 @@ class ProductSpecs:
         )
 
     def within(self, mode: Mode, *, training: bool) -> ProductSpecs:
-        """Return what acts in a mode, while a model trains or while it is only run."""
+        """Return the specifications that act in a mode, while a model trains or is only run."""
         if mode is Mode.HARDWARE:
             return self
         exact = AnalogSpec.ideal()
@@ -660,7 +677,7 @@ class ProductSpecs:
 
     @classmethod
     def from_json(cls, text: str) -> ProductSpecs:
-        """Return what `to_json` wrote.
+        """Return the specifications that `to_json` wrote.
 
         Raises
         ------

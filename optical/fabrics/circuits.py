@@ -1,14 +1,20 @@
-"""Circuits of optical lanes: their assignment to the traffic of a step, the peer of each lane, and routes.
+"""Circuits of optical lanes: their state, their routes, and their assignment to traffic.
 
-Vertices may pass on what is not for them, over several circuits; detours round failed links take only the
-circuits that stand at the time.
+Three parts:
+
+- `Circuits` says which endpoint each lane of each endpoint reaches, and which ports are down. Lanes to the
+same
+  peer act as one link, that of the first of them. `assign_lanes` gives pairs of endpoints lanes by weight;
+  two circuits never end on the same lane of an endpoint (`_colour_lanes`).
+- `ForwardingCircuits` are circuits whose vertices forward traffic for others, along shortest paths.
+- Layouts say how many circuits join each two vertices of a domain, [N, N], for a traffic matrix: `job_links`
+  where vertices forward, `busiest_first` where they do not, `candidate_circuits` beside packet switches.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -31,43 +37,42 @@ from simulator.topology.graphs import NO_LINK, bundle, detours
 
 @dataclass(frozen=True, eq=False)
 class Circuits:
-    """Endpoint that each optical lane reaches; treat as immutable.
+    """Destination of each optical lane; treat as immutable.
 
     Raises
     ------
     ParameterError
-        If two sources shine on the same lane of a destination.
+        If two circuits end on the same lane of a destination.
     """
 
     tx_peer: np.ndarray
-    """Destination of each lane of each endpoint, shape [E, lanes]; `DARK` for none."""
+    """Endpoint to which each lane of each endpoint is set, shape [E, lanes]; `DARK` for none."""
     plans: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
-    """Destinations that all lanes would have to serve one axis of the step, by axis, each [E, lanes]."""
+    """Destinations of all lanes when they serve one axis of the step only, by axis, each [E, lanes]."""
     failed: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Ports that are down, ``endpoint * lanes + lane``, shape [n]; nothing begins or ends on them."""
+    """Ports that are down, ``endpoint * lanes + lane``, shape [n]; no light leaves or arrives on them."""
     unlent: np.ndarray | None = None
-    """Destinations if no port were down, where lanes have been lent to pairs that lost theirs; [E, lanes]."""
+    """`tx_peer` before lanes were lent to pairs whose own lanes are all down (`with_lent_lanes`), to return
+    to after a repair, shape [E, lanes]; None if nothing is lent."""
     relays: bool = False
-    """Whether a pair whose lanes are dark goes by other circuits between its nodes while ports are down."""
+    """Whether a pair whose lanes are all down goes over other circuits between its nodes."""
     targets: dict[int, tuple[Flows, np.ndarray]] = field(default_factory=dict)
-    """Flows asked for before, by identity, and the destinations of all lanes that served them while all ports
-    worked; handed on from circuits to circuits of a run."""
+    """Cache of a run: flows by identity, and the destinations of all lanes [E, lanes] that serve them while
+    all ports work."""
 
     def __post_init__(self) -> None:
         lit = self.tx_peer != DARK
-        lane = np.nonzero(lit)[1]
-        keys = self.tx_peer[lit] * self.tx_peer.shape[1] + lane
-        if np.bincount(keys).max(initial=0) > 1:
-            twice = keys[np.argsort(keys, kind="stable")]
-            shared = int(twice[:-1][twice[1:] == twice[:-1]][0])
-            peer, which = divmod(shared, self.tx_peer.shape[1])
-            msg = f"two circuits end on lane {which} of endpoint {peer}; a lane receives one"
+        receivers = self.tx_peer[lit] * self.tx_peer.shape[1] + np.nonzero(lit)[1]
+        circuits = np.bincount(receivers)
+        if circuits.max(initial=0) > 1:
+            peer, lane = divmod(int(np.flatnonzero(circuits > 1)[0]), self.tx_peer.shape[1])
+            msg = f"two circuits end on lane {lane} of endpoint {peer}; a lane receives one"
             raise ParameterError(msg)
         self.tx_peer.flags.writeable = False
 
     @cached_property
     def lit(self) -> np.ndarray:
-        """Destination of each lane whose light arrives, shape [E, lanes]; `DARK` over ports that are down."""
+        """Destination of each lane whose light arrives, [E, lanes]; `DARK` if either port is down."""
         if not self.failed.size:
             return self.tx_peer
         lanes, down = self.tx_peer.shape[1], ~self.works
@@ -76,108 +81,113 @@ class Circuits:
 
     @cached_property
     def works(self) -> np.ndarray:
-        """Whether the port of each lane works, shape [E, lanes]."""
-        found: np.ndarray = ~np.isin(np.arange(self.tx_peer.size), self.failed).reshape(self.tx_peer.shape)
-        return found
+        """Whether the port of each lane works, bool [E, lanes]."""
+        works: np.ndarray = ~np.isin(np.arange(self.tx_peer.size), self.failed).reshape(self.tx_peer.shape)
+        return works
 
     def without(self, failed: np.ndarray) -> Circuits:
-        """Return circuits set to the same ends while some ports and no others are down, shape [n].
+        """Return the same circuits with just these ports down, shape [n].
 
-        Lanes that were lent go back once any port works again.
+        Lent lanes return to their owners once any port works again.
         """
         if self.unlent is None or np.isin(self.failed, failed).all():
             return Circuits(self.tx_peer, self.plans, failed, self.unlent, targets=self.targets)
         return Circuits(self.unlent, self.plans, failed, targets=self.targets)
 
     @cached_property
-    def lanes_of_first(self) -> np.ndarray:
-        """Lanes to the same peer, counted on the first of them and zero on the others, shape [E, lanes]."""
+    def link_lanes(self) -> np.ndarray:
+        """Lanes in each link, [E, lanes]: all lit lanes to a peer on the first of them, 0 on the others."""
         same = (self.lit[:, :, None] == self.lit[:, None, :]) & (self.lit != DARK)[:, :, None]
         first = ~np.tril(same, -1).any(axis=2)
         return np.where(first, same.sum(axis=2), 0)
 
     def with_lanes(self, moving: np.ndarray, target: np.ndarray) -> Circuits:
-        """Return circuits in which some endpoints have turned their lanes to where a target has them.
+        """Return circuits in which some endpoints have set all their lanes as in `target`.
 
         Parameters
         ----------
         moving : numpy.ndarray
-            Endpoints that turn, shape [M].
+            Endpoints whose lanes turn, shape [M].
         target : numpy.ndarray
-            Valid destinations of all lanes, shape [E, lanes]. Circuits of other endpoints that end where a
-            turned lane now ends go dark.
+            Destinations of all lanes, shape [E, lanes], a valid `tx_peer`. Circuits of other endpoints go
+            dark where a turned lane now ends on the same port.
         """
-        after = _turned(self.tx_peer, moving, target)
-        unlent = None if self.unlent is None else _turned(self.unlent, moving, target)
+        after = _with_turned(self.tx_peer, moving, target)
+        unlent = None if self.unlent is None else _with_turned(self.unlent, moving, target)
         return Circuits(after, self.plans, self.failed, unlent, targets=self.targets)
 
     def changed_links(self, after: Circuits) -> np.ndarray:
-        """Return the circuits that turn, go dark or change in capacity until others stand, shape [n].
-
-        They are numbered ``endpoint * lanes + lane``.
-        """
+        """Return the links, ``endpoint * lanes + lane``, whose peer or capacity differs in `after`, [n]."""
         turned = after.tx_peer != self.tx_peer
-        return np.flatnonzero(turned | (after.lanes_of_first != self.lanes_of_first))
+        return np.flatnonzero(turned | (after.link_lanes != self.link_lanes))
 
     def turned_lanes(self, after: Circuits) -> int:
-        """Return how many lanes lead elsewhere, and not nowhere, when others stand."""
+        """Return the number of lanes that have another destination in `after`; going dark does not count."""
         return int(((after.tx_peer != self.tx_peer) & (after.tx_peer != DARK)).sum())
 
-    def lent(self, pairs: np.ndarray) -> np.ndarray:
-        """Return lanes in which pairs whose every lane is down have one that others can spare, [E, lanes].
+    def with_lent_lanes(self, pairs: np.ndarray) -> np.ndarray:
+        """Return destinations of all lanes, [E, lanes], where pairs that lost every lane borrow one.
+
+        A pair takes the first lane that works at both its ends and is idle there, or else one whose present
+        pairs have another working lane. A pair that finds none keeps its dead lanes, so that its traffic
+        waits.
 
         Parameters
         ----------
         pairs : numpy.ndarray
-            Source and destination of the circuits that are wanted, distinct, shape [P, 2]. A pair takes the
-            first lane that works at both ends and is idle there, or serves pairs that keep another working
-            one; a pair that finds none keeps its dead lanes, and so waits.
+            Source and destination of the circuits that are wanted, distinct, shape [P, 2].
         """
-        sends, dead = self.lit.copy(), (self.lit == DARK) & (self.tx_peer != DARK)
+        peers, dead = self.lit.copy(), (self.lit == DARK) & (self.tx_peer != DARK)
         for source, destination in pairs.tolist():
-            if (sends[source] == destination).any():
+            if (peers[source] == destination).any():
                 continue
-            lane = _spare_lane(sends, self.works[source] & self.works[destination], source, destination)
+            lane = _spare_lane(peers, self.works[source] & self.works[destination], source, destination)
             if lane == DARK:
-                free = dead[source] & (self.tx_peer[source] == destination)
-                free &= ~(sends == destination).any(axis=0)
-                sends[source, free] = destination
+                own = dead[source] & (self.tx_peer[source] == destination)
+                own &= ~(peers == destination).any(axis=0)
+                peers[source, own] = destination
                 continue
-            sends[sends[:, lane] == destination, lane] = DARK
-            sends[source, lane] = destination
-        return sends
+            peers[peers[:, lane] == destination, lane] = DARK
+            peers[source, lane] = destination
+        return peers
 
 
-def _spare_lane(sends: np.ndarray, works: np.ndarray, source: int, destination: int) -> int:
-    """Return a lane that a pair may have, or `DARK`: idle ones first, then those that others can miss."""
-    found = DARK
+def _spare_lane(peers: np.ndarray, works: np.ndarray, source: int, destination: int) -> int:
+    """Return a lane that a pair may borrow, or `DARK`: an idle one, else one whose owners have another.
+
+    `peers` are the destinations of all lanes [E, lanes]; `works` says which lanes work at both ends, [lanes].
+    """
+    spare = DARK
     for lane in np.flatnonzero(works).tolist():
-        other = int(sends[source, lane])
-        senders = np.flatnonzero(sends[:, lane] == destination)
-        if other == DARK and not senders.size:
+        present = int(peers[source, lane])
+        senders = np.flatnonzero(peers[:, lane] == destination)
+        if present == DARK and not senders.size:
             return int(lane)
-        missed = other == DARK or (sends[source] == other).sum() > 1
-        missed = missed and all((sends[sender] == destination).sum() > 1 for sender in senders)
-        if missed and found == DARK:
-            found = int(lane)
-    return found
+        can_miss = present == DARK or (peers[source] == present).sum() > 1
+        can_miss = can_miss and all((peers[sender] == destination).sum() > 1 for sender in senders)
+        if can_miss and spare == DARK:
+            spare = int(lane)
+    return spare
 
 
-def _turned(tx_peer: np.ndarray, moving: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return lanes of which some endpoints' have turned; what ends where they end now goes dark."""
+def _with_turned(tx_peer: np.ndarray, moving: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return `tx_peer` after some endpoints set their lanes as in `target` (`Circuits.with_lanes`)."""
     after = tx_peer.copy()
     after[moving] = DARK
     turned = target[moving]
     lit = turned != DARK
-    stolen = np.zeros(after.shape, dtype=bool)
-    stolen[turned[lit], np.nonzero(lit)[1]] = True
-    after[(after != DARK) & stolen[after, np.arange(after.shape[1])]] = DARK
+    taken = np.zeros(after.shape, dtype=bool)
+    taken[turned[lit], np.nonzero(lit)[1]] = True
+    after[(after != DARK) & taken[after, np.arange(after.shape[1])]] = DARK
     after[moving] = turned
     return after
 
 
-def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
-    """Return the lanes of each pair, shared out among the pairs of each owner, shape [P]."""
+def _shared_lanes(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return the lanes of each pair, shared by weight among the pairs of its owner, at least one, shape [P].
+
+    Largest remainders decide who gets the lanes that whole shares leave.
+    """
     if not len(owners):
         return np.zeros(0, dtype=np.int64)
     peers = np.bincount(owners)
@@ -189,42 +199,45 @@ def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
             "turns), a plan with fewer peers (less ep), or a fabric whose nodes pass on (direct_connect)"
         )
         raise RouteError(msg)
-    quota = _quotas(owners, weights, lanes)
-    whole = np.floor(quota + BALANCE_TOLERANCE).astype(np.int64)
+    share = _fractional_lanes(owners, weights, lanes)
+    whole = np.floor(share + BALANCE_TOLERANCE).astype(np.int64)
     left = lanes - np.bincount(owners, weights=whole).astype(np.int64)
-    order = np.lexsort((np.arange(len(owners)), whole - quota, owners))
+    by_remainder = np.lexsort((np.arange(len(owners)), whole - share, owners))
     starts = np.cumsum(peers) - peers
-    place = np.empty(len(owners), dtype=np.int64)
-    place[order] = np.arange(len(owners)) - starts[owners[order]]
-    return whole + (place < left[owners])
+    rank = np.empty(len(owners), dtype=np.int64)
+    rank[by_remainder] = np.arange(len(owners)) - starts[owners[by_remainder]]
+    return whole + (rank < left[owners])
 
 
-def _quotas(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
-    """Return each pair's share of its owner's lanes, by weight but at least one, shape [P]."""
+def _fractional_lanes(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return each pair's share of its owner's lanes, in proportion to its weight but at least one, shape [P].
+
+    Pairs whose proportion is below one are held at one, and the rest is shared anew until none is below.
+    """
     idle = np.bincount(owners, weights=weights)[owners] == 0.0
     weights = np.where(idle, 1.0, weights)
-    least = np.zeros(len(owners), dtype=bool)
+    held_at_one = np.zeros(len(owners), dtype=bool)
     while True:
-        sums = np.bincount(owners, weights=np.where(least, 0.0, weights))[owners]
-        slots = lanes - np.bincount(owners, weights=least)[owners]
-        quota = np.where(least, 1.0, weights / np.where(sums > 0.0, sums, 1.0) * slots)
-        short = ~least & (quota < 1.0 - BALANCE_TOLERANCE)
-        if not short.any():
-            return quota
-        least |= short
+        sums = np.bincount(owners, weights=np.where(held_at_one, 0.0, weights))[owners]
+        lanes_left = lanes - np.bincount(owners, weights=held_at_one)[owners]
+        share = np.where(held_at_one, 1.0, weights / np.where(sums > 0.0, sums, 1.0) * lanes_left)
+        below_one = ~held_at_one & (share < 1.0 - BALANCE_TOLERANCE)
+        if not below_one.any():
+            return share
+        held_at_one |= below_one
 
 
 def assign_lanes(pairs: np.ndarray, weights: np.ndarray, endpoints: int, lanes: int) -> np.ndarray:
-    """Return circuits for pairs of endpoints, the lanes shared out by weight.
+    """Return the lanes of circuits for pairs of endpoints, shared out by weight.
 
     Parameters
     ----------
     pairs : numpy.ndarray
         Source and destination of each circuit, distinct, shape [P, 2].
     weights : numpy.ndarray
-        Bytes of each, shape [P].
+        Bytes of each pair, shape [P].
     endpoints, lanes : int
-        Size of the fabric.
+        Endpoints of the fabric, and lanes of each.
 
     Returns
     -------
@@ -237,32 +250,40 @@ def assign_lanes(pairs: np.ndarray, weights: np.ndarray, endpoints: int, lanes: 
     RouteError
         If an endpoint has more peers than lanes.
     """
-    counts = np.minimum(_split(pairs[:, 0], weights, lanes), _split(pairs[:, 1], weights, lanes))
-    return _colour(pairs.tobytes(), counts.tobytes(), endpoints, lanes).copy()
+    counts = np.minimum(
+        _shared_lanes(pairs[:, 0], weights, lanes), _shared_lanes(pairs[:, 1], weights, lanes)
+    )
+    return _colour_lanes(pairs.tobytes(), counts.tobytes(), endpoints, lanes).copy()
 
 
 @lru_cache(maxsize=64)
-def _colour(pairs_bytes: bytes, counts_bytes: bytes, endpoints: int, lanes: int) -> np.ndarray:
-    """Return lanes [E, lanes] for pairs [P, 2] of endpoints that get so many each [P], all int64 as bytes.
+def _colour_lanes(pairs_bytes: bytes, counts_bytes: bytes, endpoints: int, lanes: int) -> np.ndarray:
+    """Return the destination of each lane, [E, lanes], for pairs [P, 2] with a number of circuits each, [P].
 
-    Each circuit gets a lane that is free at both ends (König: a bipartite graph needs only its degree).
+    A circuit takes the same lane at both its ends, free at both: an edge colouring of a bipartite graph, for
+    which as many lanes as the busiest endpoint has circuits suffice (König 1916). Pairs and counts come as
+    the bytes of int64 arrays, so that results can be cached.
     """
     pairs = np.frombuffer(pairs_bytes, dtype=np.int64).reshape(-1, 2)
     counts = np.frombuffer(counts_bytes, dtype=np.int64)
     if (counts == lanes).all():
-        whole = np.full((endpoints, lanes), DARK, dtype=np.int64)
-        whole[pairs[:, 0]] = pairs[:, 1:]
-        return whole
+        peers = np.full((endpoints, lanes), DARK, dtype=np.int64)
+        peers[pairs[:, 0]] = pairs[:, 1:]
+        return peers
     sends = [[DARK] * lanes for _ in range(endpoints)]
     receives = [[DARK] * lanes for _ in range(endpoints)]
     for (source, destination), count in zip(pairs.tolist(), counts.tolist(), strict=True):
         for _ in range(count):
-            _place(sends, receives, source, destination)
+            _add_circuit(sends, receives, source, destination)
     return np.array(sends, dtype=np.int64).reshape(endpoints, lanes)
 
 
-def _place(sends: list[list[int]], receives: list[list[int]], source: int, destination: int) -> None:
-    """Add one circuit, swapping two lanes along an alternating path when no lane is free at both ends."""
+def _add_circuit(sends: list[list[int]], receives: list[list[int]], source: int, destination: int) -> None:
+    """Add one circuit to the destinations, and the sources, of all lanes, both [E][lanes].
+
+    If no lane is free at both ends, take one that is free at the source and one free at the destination, and
+    swap these two lanes along the alternating path of circuits that begins at the destination.
+    """
     out, into = sends[source], receives[destination]
     for lane, (peer, origin) in enumerate(zip(out, into, strict=True)):
         if peer == DARK and origin == DARK:
@@ -306,18 +327,18 @@ def merge_pairs(pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
 def circuit_wiring(
     circuits: Circuits, vertices: np.ndarray, *, rate_bytes_per_s: float, latency_s: float
 ) -> Wiring:
-    """Return circuits as links, ``vertex * degree + lane``; dark ones lead back to where they begin.
+    """Return circuits as links, numbered ``vertex * degree + lane``; a dark one leads back to its own vertex.
 
     Parameters
     ----------
     circuits : Circuits
         The circuits.
     vertices : numpy.ndarray
-        Number of each of their ends in the wiring that they become part of, shape [V].
+        Number of each of their endpoints in the wiring that they become part of, shape [V].
     rate_bytes_per_s, latency_s : float
-        Rate of one lane, and latency of all.
+        Rate of one lane, and latency of a circuit.
     """
-    count = circuits.lanes_of_first
+    count = circuits.link_lanes
     own = np.broadcast_to(vertices[:, None], count.shape)
     heads = np.where(count > 0, vertices[circuits.lit], own)
     rates = count.ravel() * rate_bytes_per_s
@@ -325,50 +346,53 @@ def circuit_wiring(
 
 
 class CircuitFabric(Fabric, Protocol):
-    """Fabric whose links are circuits: who would cross a failed one goes round over those that are lit."""
+    """Fabric whose links are circuits; flows over failed ones take detours over circuits that are lit."""
 
     def without(self, circuits: Any, failed: np.ndarray) -> tuple[Any, Reconfiguration]:  # noqa: ANN401 - its own
-        """Return circuits while some ports [n] and no others are down; others pass on round them."""
+        """Return the same circuits with just these ports down, shape [n]; none of them turns."""
         return replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def around(self, circuits: Any, flows: Flows, failed: np.ndarray) -> np.ndarray:  # noqa: ANN401 - its own
-        """Return the links of each flow as `route` does, past failed links where a way of lit ones is left.
+        """Return the links of each flow, [F, H], as `route` does, with detours past failed links [n].
 
-        A flow that has none keeps its route over the failed link, and so waits.
+        A flow for which lit circuits leave no detour keeps its route over the failed link, and so waits.
         """
         wiring, routes = self.wired(circuits), self.route(circuits, flows)
         if wiring is None:
             return routes
         hit = np.asarray(np.isin(routes, failed).any(axis=1))
         dark = np.flatnonzero(wiring.capacity_bytes_per_s <= 0.0)
-        found = detours(wiring, routes[hit], flows.part(hit), np.union1d(failed, dark))
-        after = np.full((len(routes), max(routes.shape[1], found.shape[1])), NO_LINK, dtype=np.int64)
+        around = detours(wiring, routes[hit], flows.part(hit), np.union1d(failed, dark))
+        after = np.full((len(routes), max(routes.shape[1], around.shape[1])), NO_LINK, dtype=np.int64)
         after[:, : routes.shape[1]] = routes
         after[hit] = NO_LINK
-        after[hit, : found.shape[1]] = found
+        after[hit, : around.shape[1]] = around
         return after
 
 
-NO_WAY = -9999
-"""What scipy gives for a vertex that cannot be reached, or is the start itself."""
+NO_PATH = -9999
+"""Predecessor of a vertex that cannot be reached, or is the start itself (scipy's convention)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ForwardingCircuits:
-    """Circuits of equal domains of vertices, and the shortest ways over them; treat as immutable.
+    """Circuits within domains of vertices that forward traffic, and shortest paths over them.
+
+    Treat as immutable.
 
     Notes
     -----
-    A circuit is numbered ``vertex * degree + lane``. Lanes to the same peer act as one link, the first of
-    them, of their joint capacity. Ways are shortest ones; where a pair has several, flows take turns.
+    A link is numbered ``vertex * degree + lane``. Lanes to the same peer act as one link, that of the first
+    of them, with their joint capacity. Where a pair has several shortest paths, up to `_PATHS` of them are
+    taken in turn by its flows.
     """
 
     circuits: Circuits
-    """Vertex that each lane of each vertex reaches, shape [V, degree]."""
+    """Vertex that each lane of each vertex reaches, V of them."""
     domain: int
-    """Vertices of a domain, consecutive numbers; circuits do not leave it."""
+    """Vertices in a domain, numbered consecutively; circuits stay within it."""
     axes: tuple[str, ...] = ()
-    """Axis of parallelism that the circuits of each domain were turned to; empty for all of a step."""
+    """Axis of parallelism that the circuits of each domain serve; empty for the whole step."""
 
     @property
     def degree(self) -> int:
@@ -376,129 +400,198 @@ class ForwardingCircuits:
         return int(self.circuits.tx_peer.shape[1])
 
     @cached_property
-    def before(self) -> np.ndarray:
-        """Vertex before each one on ways from each start, shape [ways, V, domain], `NO_WAY` if there is none.
+    def predecessors(self) -> np.ndarray:
+        """Predecessor of each vertex on shortest paths from each start, shape [paths, V, domain].
 
-        The last index and values count within the domain.
+        The last index and the values count within the domain; `NO_PATH` where there is none.
         """
         peers = self.circuits.lit
-        found = np.full((_WAYS, len(peers), self.domain), NO_WAY, dtype=np.int32)
-        known: dict[bytes, np.ndarray] = {}
+        predecessors = np.full((_PATHS, len(peers), self.domain), NO_PATH, dtype=np.int32)
+        by_circuits: dict[bytes, np.ndarray] = {}
         for first in range(0, len(peers), self.domain):
             inside = np.where(peers == DARK, DARK, peers - first)[first : first + self.domain]
             key = inside.tobytes()
-            if key not in known:
+            if key not in by_circuits:
                 tails, lanes = np.nonzero(inside != DARK)
                 lit = (np.ones(tails.size), (tails, inside[tails, lanes]))
-                known[key] = _before(scipy.sparse.csr_array(lit, shape=(self.domain, self.domain)))
-            found[:, first : first + self.domain] = known[key]
-        return found
+                by_circuits[key] = _predecessors(
+                    scipy.sparse.csr_array(lit, shape=(self.domain, self.domain))
+                )
+            predecessors[:, first : first + self.domain] = by_circuits[key]
+        return predecessors
 
     def reaches(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return whether circuits lead from sources to destinations, shape [F]; to itself always."""
+        """Return whether a path leads from each source to its destination, bool [F]; to itself always."""
         same = sources // self.domain == destinations // self.domain
-        led = self.before[0, sources, destinations % self.domain] != NO_WAY
+        led = self.predecessors[0, sources, destinations % self.domain] != NO_PATH
         return (same & led) | (sources == destinations)
 
     def direct(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the circuit from sources straight to destinations, and whether there is one, each [F]."""
+        """Return the link straight from each source to its destination, and whether it exists, each [F]."""
         lit = self.circuits.lit[sources] == destinations[:, None]
         return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
 
     def ring_strides(self, members: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which every one of some vertices [n] has a circuit, each a ring of all."""
+        """Return the strides at which circuits join vertices [n] into rings that visit all of them."""
         return tuple(
             stride
             for stride in coprime_strides(len(members))
             if self.direct(members, np.roll(members, -stride))[1].all()
         )
 
-    def ways(
+    def path_links(
         self, sources: np.ndarray, destinations: np.ndarray, turns: np.ndarray | int = 0
     ) -> list[np.ndarray]:
-        """Return the circuits at each place of the way, from its end to its start, -1 where there is none.
+        """Return the links of shortest paths, hop by hop from the end to the start, each [F].
+
+        A path shorter than others has `NO_LINK` in the last entries.
 
         Parameters
         ----------
         sources, destinations : numpy.ndarray
-            Vertices that circuits join, shape [F].
+            Vertices that a path joins (`reaches`), shape [F].
         turns : numpy.ndarray or int
-            Numbers by which flows of a pair take one of its ways or another.
+            Numbers that spread flows of a pair over its paths: equal modulo `_PATHS`, same path.
         """
-        columns, here, turn = [], destinations.copy(), turns % _WAYS
-        while (here != sources).any():
-            going = here != sources
-            earlier = np.where(
+        hops, vertex, turn = [], destinations.copy(), turns % _PATHS
+        while (vertex != sources).any():
+            going = vertex != sources
+            predecessor = np.where(
                 going,
-                self.before[turn, sources, here % self.domain] + here // self.domain * self.domain,
-                here,
+                self.predecessors[turn, sources, vertex % self.domain] + vertex // self.domain * self.domain,
+                vertex,
             )
-            link, _ = self.direct(earlier, here)
-            columns.append(np.where(going, link, -1))
-            here = earlier
-        return columns
+            link, _ = self.direct(predecessor, vertex)
+            hops.append(np.where(going, link, NO_LINK))
+            vertex = predecessor
+        return hops
 
     def hops(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return how many circuits lead from sources to destinations, shape [F]."""
-        columns = self.ways(sources, destinations)
+        """Return the number of circuits on the path of each flow, shape [F]."""
+        columns = self.path_links(sources, destinations)
         return np.sum([column >= 0 for column in columns], axis=0) if columns else np.zeros(len(sources), int)
 
 
-def _before(lit: scipy.sparse.csr_array) -> np.ndarray:
-    """Return predecessors on some shortest ways over circuits between N vertices, shape [ways, N, N].
+def _predecessors(lit: scipy.sparse.csr_array) -> np.ndarray:
+    """Return predecessors [paths, N, N] of the last index on shortest paths from the second.
 
-    Of ways equally short each pair begins at another: the k-th, counted round, if its numbers add up to k.
+    A vertex v has as predecessors all its neighbours one hop nearer to the start s. Path k takes number ``(s
+    + v + k)`` of them, counted round, so that pairs spread over circuits even if each takes one path only.
+
+    Parameters
+    ----------
+    lit : scipy.sparse.csr_array
+        Circuits between N vertices, shape [N, N].
     """
     size = lit.shape[0]
     hops = scipy.sparse.csgraph.shortest_path(lit, unweighted=True)
     into = lit.tocsc()
     arrivals = np.diff(into.indptr)
-    nearer = np.full((int(arrivals.max(initial=0)), size), NO_WAY)
-    nearer[
+    neighbours = np.full((int(arrivals.max(initial=0)), size), NO_PATH)  # one a row for each vertex
+    neighbours[
         np.arange(into.nnz) - np.repeat(into.indptr[:-1], arrivals), np.repeat(np.arange(size), arrivals)
     ] = into.indices
+    connected = (hops > 0.0) & np.isfinite(hops)
 
-    def leads(one: np.ndarray) -> np.ndarray:
-        return (
-            (one != NO_WAY) & (hops > 0.0) & np.isfinite(hops) & (hops[:, np.maximum(one, 0)] + 1.0 == hops)
-        )
+    def is_nearer(neighbour: np.ndarray) -> np.ndarray:
+        """Return for each start and vertex whether that neighbour is one hop nearer, bool [N, N]."""
+        return (neighbour != NO_PATH) & connected & (hops[:, np.maximum(neighbour, 0)] + 1.0 == hops)
 
     every = np.arange(size)
-    choices = np.maximum(sum((leads(one) for one in nearer), np.zeros((size, size), dtype=np.int64)), 1)
-    turns = (every[:, None] + every + np.arange(_WAYS)[:, None, None]) % choices
-    found = np.full(turns.shape, NO_WAY, dtype=np.int32)
-    for one in nearer:
-        there = leads(one)
-        found = np.where(there & (turns == 0), one, found)
-        turns -= there
-    return found.astype(np.int32)
+    choices = sum((is_nearer(row) for row in neighbours), np.zeros((size, size), dtype=np.int64))
+    number = (every[:, None] + every + np.arange(_PATHS)[:, None, None]) % np.maximum(choices, 1)
+    predecessors = np.full(number.shape, NO_PATH, dtype=np.int32)
+    for row in neighbours:
+        nearer = is_nearer(row)
+        predecessors = np.where(nearer & (number == 0), row, predecessors)
+        number -= nearer
+    return predecessors.astype(np.int32)
 
 
-_WAYS = 4
-"""Ways among which flows of a pair are spread, a choice: nodes of eight cards have flows enough for more."""
+_PATHS = 4
+"""Shortest paths over which flows of a pair are spread; a choice (nodes of eight cards have flows for
+more)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DomainDemand:
-    """Traffic among the vertices of one domain."""
+    """Traffic among the vertices of one domain; circuits may carry its rings at any stride."""
 
     groups: tuple[AllReduceGroup, ...]
-    """Rings of vertices, with the bytes that each of them holds."""
+    """Collectives around rings of vertices, with the bytes that each member holds."""
     pairs: np.ndarray
-    """Bytes from vertex to vertex beside them, shape [domain, domain]."""
+    """Bytes of all other traffic from vertex to vertex, shape [domain, domain]."""
 
     @property
     def matrix(self) -> np.ndarray:
-        """Bytes from vertex to vertex, rings included as steps to the next, shape [domain, domain]."""
-        found = self.pairs.copy()
+        """Bytes from vertex to vertex, rings as traffic to the next member, shape [domain, domain]."""
+        matrix = self.pairs.copy()
         for group in self.groups:
             members = np.array(group.members)
-            found[members, np.roll(members, -1)] += group.ring_bytes
+            matrix[members, np.roll(members, -1)] += group.ring_bytes
+        return matrix
+
+
+class _DemandBuilder:
+    """Traffic of all domains while it is added up."""
+
+    def __init__(self, domain: int) -> None:
+        self._domain = domain
+        self._rings: dict[int, dict[tuple[int, ...], float]] = {}
+        self._pairs: dict[int, np.ndarray] = {}
+
+    def demands(self) -> dict[int, DomainDemand]:
+        """Return the traffic of each domain that has any, in the order of their numbers."""
+        found = {}
+        for number in sorted(set(self._rings) | set(self._pairs)):
+            rings = self._rings.get(number, {}).items()
+            groups = (AllReduceGroup(members=members, size_bytes=size) for members, size in rings)
+            pairs = self._pairs.get(number, np.zeros((self._domain, self._domain)))
+            found[number] = DomainDemand(groups=tuple(groups), pairs=pairs)
         return found
+
+    def add_pairs(
+        self, number: int, sources: np.ndarray, destinations: np.ndarray, size_bytes: float | np.ndarray
+    ) -> None:
+        """Add bytes from vertex to vertex of a domain, [n] each."""
+        if number not in self._pairs:
+            self._pairs[number] = np.zeros((self._domain, self._domain))
+        np.add.at(self._pairs[number], (sources % self._domain, destinations % self._domain), size_bytes)
+
+    def add_group(self, flows: Flows, vertices: np.ndarray) -> None:
+        """Add the traffic of one group of a collective, whose members stand at vertices [n] in ring order."""
+        visited = _without_repeats(vertices)
+        for number in np.unique(visited // self._domain).tolist():
+            members = _without_repeats(visited[visited // self._domain == number])
+            if len(members) < 2:
+                continue
+            if len(np.unique(members)) < len(members):
+                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
+            elif flows.kind is CollectiveKind.ALL_TO_ALL:
+                sources, destinations = (side.ravel() for side in np.meshgrid(members, members))
+                differ = sources != destinations
+                pair_bytes = flows.size_bytes * len(vertices) / len(visited) / len(visited)
+                self.add_pairs(number, sources[differ], destinations[differ], pair_bytes)
+            elif len(members) < len(visited):
+                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
+            else:
+                rings = self._rings.setdefault(number, {})
+                ring = tuple((members % self._domain).tolist())
+                rings[ring] = rings.get(ring, 0.0) + flows.size_bytes
+
+    def add_flows(self, flows: Flows, sources: np.ndarray, destinations: np.ndarray) -> None:
+        """Add flows from vertices to vertices, [F] each, and their way back where they are uneven."""
+        stays = (sources // self._domain == destinations // self._domain) & (sources != destinations)
+        for number in np.unique(sources[stays] // self._domain).tolist():
+            inside = stays & (sources // self._domain == number)
+            sizes_bytes = flows.sizes_bytes[inside]
+            self.add_pairs(number, sources[inside], destinations[inside], sizes_bytes)
+            if flows.weights is not None:
+                self.add_pairs(number, destinations[inside], sources[inside], sizes_bytes)
 
 
 def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) -> dict[int, DomainDemand]:
-    """Return the traffic of each domain that has any.
+    """Return the traffic within each domain that has any, by the domain's number.
 
     Parameters
     ----------
@@ -507,90 +600,63 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
     vertex_of : numpy.ndarray
         Vertex at which each endpoint stands, shape [E].
     domain : int
-        Vertices of a domain; traffic that leaves it is left out.
+        Vertices in a domain; traffic that leaves it is left out.
 
     Notes
     -----
-    Groups that flows go around are rings; those of all-to-alls exchange with all, each member's bytes spread
-    evenly. A ring through several domains is one in each of them, as in collectives of two levels, which go
-    round it from neighbour to neighbour: pairs, for circuits of other strides would serve nobody. All others
-    are pairs; what is sent to experts unevenly comes back, so that both ways count.
+    A group of a collective is a ring of its members' vertices, and may take circuits of any stride.
+    All-to-alls are pairs instead, each member's bytes spread evenly over the others. A ring that passes
+    through several domains, or twice through a vertex, is part of a collective of two levels, which goes from
+    neighbour to neighbour: pairs, as circuits of other strides would serve nobody. All other flows are pairs.
+    Uneven ones, to experts, come back, so that both directions count.
     """
-    rings: defaultdict[int, defaultdict[tuple[int, ...], float]] = defaultdict(lambda: defaultdict(float))
-    pairs: dict[int, np.ndarray] = {}
-
-    def add(here: int, sources: np.ndarray, destinations: np.ndarray, size_bytes: float | np.ndarray) -> None:
-        if here not in pairs:
-            pairs[here] = np.zeros((domain, domain))
-        np.add.at(pairs[here], (sources % domain, destinations % domain), size_bytes)
-
+    builder = _DemandBuilder(domain)
     for flows in served:
-        for cycle in () if flows.groups is None else flows.groups:
-            visited = _around(vertex_of[cycle])
-            for here in np.unique(visited // domain).tolist():
-                members = _around(visited[visited // domain == here])
-                if len(members) < 2:
-                    continue
-                if len(np.unique(members)) < len(members):
-                    add(here, members, np.roll(members, -1), flows.size_bytes)
-                elif flows.kind is CollectiveKind.ALL_TO_ALL:
-                    one, other = (side.ravel() for side in np.meshgrid(members, members))
-                    each = flows.size_bytes * len(cycle) / len(visited) / len(visited)
-                    add(here, one[one != other], other[one != other], each)
-                elif len(members) < len(visited):
-                    add(here, members, np.roll(members, -1), flows.size_bytes)
-                else:
-                    rings[here][tuple((members % domain).tolist())] += flows.size_bytes
-        if flows.groups is not None:
+        if flows.groups is None:
+            builder.add_flows(flows, vertex_of[flows.sources], vertex_of[flows.destinations])
             continue
-        sources, destinations = vertex_of[flows.sources], vertex_of[flows.destinations]
-        kept = (sources // domain == destinations // domain) & (sources != destinations)
-        for here in np.unique(sources[kept] // domain).tolist():
-            mine = kept & (sources // domain == here)
-            sizes_bytes = flows.sizes_bytes[mine]
-            add(here, sources[mine], destinations[mine], sizes_bytes)
-            if flows.weights is not None:
-                add(here, destinations[mine], sources[mine], sizes_bytes)
-    return {
-        here: DomainDemand(
-            groups=tuple(
-                AllReduceGroup(members=members, size_bytes=size) for members, size in rings[here].items()
-            ),
-            pairs=pairs.get(here, np.zeros((domain, domain))),
-        )
-        for here in sorted(set(rings) | set(pairs))
-    }
+        for group in flows.groups:
+            builder.add_group(flows, vertex_of[group])
+    return builder.demands()
 
 
-def _around(vertices: np.ndarray) -> np.ndarray:
-    """Return the vertices that a ring visits, neighbours of the same vertex once."""
+def _without_repeats(vertices: np.ndarray) -> np.ndarray:
+    """Return the vertices that a ring of members visits, members in a row at one vertex counted once."""
     return vertices[vertices != np.roll(vertices, 1)] if len(np.unique(vertices)) > 1 else vertices[:1]
 
 
 def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np.ndarray:
-    """Return circuits for the traffic of a domain, shape [domain, domain], whole numbers.
+    """Return the number of circuits from vertex to vertex of a domain whose vertices forward traffic.
 
     Parameters
     ----------
     demand : DomainDemand
-        The traffic.
+        Traffic of the domain.
     degree : int
         Circuits that a vertex may begin, and as many that it may end.
     all_meet : bool
-        Whether every vertex has to reach every other, or only those with traffic between them.
+        Whether every vertex must reach every other, or only those with traffic between them.
+
+    Returns
+    -------
+    numpy.ndarray
+        Circuits, whole numbers, shape [domain, domain].
 
     Notes
     -----
-    Several layouts are tried, and that one is kept whose busiest circuit carries least, pairs spread over
-    their shortest ways as flows are. The first is that
-    of TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`): what it leaves of the
-    degree doubles the busiest circuits, and if some vertices could not reach those they have to, one lane of
-    each goes into a ring through all first. It was made for rings and few pairs; of exchanges among about as
-    many vertices as there are lanes it leaves some pairs far apart. The others keep some lanes of each vertex
-    for the thinnest traffic, sends and steps of rings, and give the rest to the pairs that take longest; or
-    give one lane of each vertex to what joins the parts that the busiest pairs leave. Where a vertex sends
-    to more others than it has lanes, nodes pass much on, and layouts of few hops are tried too: distances in
-    a circle as for an all-to-all (`standing_distances`), and matchings drawn at random beside a ring.
+    Candidate layouts are evaluated with pairs spread over their shortest paths, as flows are, and
+    the one whose busiest circuit carries least is kept:
+
+    - TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`), made for rings and few
+      pairs. Lanes that it leaves double the busiest circuits; if some vertices cannot reach those that they
+      must, one lane of each goes into a ring through all first.
+    - Some lanes of each vertex for the thinnest traffic, the rest for the pairs that take longest
+      (`_thinnest_first`). The first layout leaves pairs far apart in exchanges among about as many vertices
+      as there are lanes.
+    - One lane of each vertex to join the components that circuits for the busiest pairs leave
+      (`_components_joined`).
+    - Where a vertex sends to more others than it has lanes, so that nodes forward much: layouts of few hops
+      (`_low_diameter_layouts`).
 
     References
     ----------
@@ -600,65 +666,70 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
     if len(demand.pairs) < 2:
         return np.zeros(demand.pairs.shape, dtype=np.int64)
     pairs = np.ascontiguousarray(demand.pairs, dtype=float)
-    return _laid_links(demand.groups, pairs.tobytes(), degree, all_meet)
+    return _cached_job_links(demand.groups, pairs.tobytes(), degree, all_meet)
 
 
 @lru_cache(maxsize=512)
-def _laid_links(
+def _cached_job_links(
     groups: tuple[AllReduceGroup, ...], pair_bytes: bytes, degree: int, all_meet: bool
 ) -> np.ndarray:
-    """Return the same, read-only, from the pairs of a demand as text: plans of a search share many."""
+    """Return `job_links` for the pairs of a demand given as bytes of float64; cached, as plans share many."""
     entries = np.frombuffer(pair_bytes)
     size = math.isqrt(len(entries))
     demand = DomainDemand(groups=groups, pairs=entries.reshape(size, size))
-    found = job_topology(groups, demand.pairs, degree=degree)
-    meeting = ~np.isinf(found.hops)
-    if not (meeting if all_meet else meeting | (demand.matrix <= 0.0)).all():
+    topology = job_topology(groups, demand.pairs, degree=degree)
+    reached = ~np.isinf(topology.hops)
+    if not (reached if all_meet else reached | (demand.matrix <= 0.0)).all():
         groups = (AllReduceGroup(members=tuple(range(size)), size_bytes=0.0), *groups)
-        found = job_topology(groups, demand.pairs, degree=degree)
+        topology = job_topology(groups, demand.pairs, degree=degree)
     wanted = demand.pairs.copy()
-    for group, strides in zip(groups, found.strides, strict=True):
+    for group, strides in zip(groups, topology.strides, strict=True):
         members = np.array(group.members)
         for stride in strides or (1,):
             wanted[members, np.roll(members, -stride)] += group.ring_bytes / max(len(strides), 1)
-    published = busiest_first(np.where(found.links > 0, wanted, 0.0), degree, found.links)
-    others = [_thinnest_first(demand.matrix, degree, kept) for kept in range(min(degree, _MOST_KEPT) + 1)]
-    others.append(_parts_joined(demand.matrix, degree))
+    published = busiest_first(np.where(topology.links > 0, wanted, 0.0), degree, topology.links)
+    others = [
+        _thinnest_first(demand.matrix, degree, kept) for kept in range(min(degree, _MOST_KEPT_LANES) + 1)
+    ]
+    others.append(_components_joined(demand.matrix, degree))
     if (demand.matrix > 0.0).sum(axis=1).max() > degree:
-        others += _of_few_hops(demand.matrix, degree)
+        others += _low_diameter_layouts(demand.matrix, degree)
     others = list({links.tobytes(): links for links in others}.values())
     carried = [
-        _busiest_bytes(published, wanted, all_meet=all_meet),
-        *(_busiest_bytes(links, demand.matrix, all_meet=all_meet) for links in others),
+        _busiest_link_bytes(published, wanted, all_meet=all_meet),
+        *(_busiest_link_bytes(links, demand.matrix, all_meet=all_meet) for links in others),
     ]
     best = (published, *others)[int(np.argmin(carried))]
     best.flags.writeable = False
     return best
 
 
-_MOST_KEPT = 4
+_MOST_KEPT_LANES = 4
 """Most lanes of a vertex that are tried for its thinnest traffic; a choice."""
-_DRAWN = 8
+_RANDOM_LAYOUTS = 8
 """Layouts drawn at random that are tried; a choice."""
 
 
-def _of_few_hops(wanted: np.ndarray, degree: int) -> list[np.ndarray]:
-    """Return circuits from which all are near, those with traffic first, several of shape [N, N].
+def _low_diameter_layouts(wanted: np.ndarray, degree: int) -> list[np.ndarray]:
+    """Return layouts in which all vertices are few hops apart, each [N, N].
+
+    One has circuits at fixed distances around a circle, as for an all-to-all (`standing_distances`). The
+    others are a ring and random matchings, which prefer pairs with traffic.
 
     Parameters
     ----------
     wanted : numpy.ndarray
-        Bytes from vertex to vertex, shape [N, N]; more than `degree` of a row are positive.
+        Bytes from vertex to vertex, shape [N, N].
     degree : int
         Circuits that a vertex may begin, and as many that it may end.
     """
-    every, found = np.arange(len(wanted)), []
+    every, layouts = np.arange(len(wanted)), []
     distances = standing_distances(len(wanted), degree)
     if distances:
         circle = np.zeros(wanted.shape, dtype=np.int64)
         circle[every[:, None], (every[:, None] + distances) % len(wanted)] = 1
-        found.append(circle)
-    for seed in range(_DRAWN):
+        layouts.append(circle)
+    for seed in range(_RANDOM_LAYOUTS):
         generator = np.random.default_rng(seed)
         links = np.zeros(wanted.shape, dtype=np.int64)
         links[every, np.roll(every, -1)] = 1
@@ -666,27 +737,29 @@ def _of_few_hops(wanted: np.ndarray, degree: int) -> list[np.ndarray]:
             taken = (links > 0) | (every[:, None] == every)
             worth = np.where(taken, -float(links.size), generator.random(links.shape) + (wanted > 0.0))
             links[scipy.optimize.linear_sum_assignment(worth, maximize=True)] += 1
-        found.append(links)
-    return found
+        layouts.append(links)
+    return layouts
 
 
-def _parts_joined(wanted: np.ndarray, degree: int) -> np.ndarray:
-    """Return circuits for the busiest traffic, of which one lane of each vertex joins its parts, [N, N].
+def _components_joined(wanted: np.ndarray, degree: int) -> np.ndarray:
+    """Return circuits for the busiest traffic, and one lane of each vertex to join their components, [N, N].
 
-    The vertices of a part reach each other over their other lanes. The last lanes are shared out among parts
-    as they would be among vertices, each between the two vertices of a pair of parts with most to send.
+    All lanes but one go to the busiest pairs. The vertices fall into strongly connected components, within
+    which they reach each other. The last lanes are shared out among components as they would be among
+    vertices, each between the two vertices of its components with most to send.
     """
     links = busiest_first(wanted, degree - 1)
-    parts, part_of = scipy.sparse.csgraph.connected_components(
+    components, component_of = scipy.sparse.csgraph.connected_components(
         scipy.sparse.csr_array(links), connection="strong"
     )
-    member = np.eye(parts)[part_of]
+    member = np.eye(components)[component_of]
     between = member.T @ wanted @ member
     np.fill_diagonal(between, 0.0)
     out, into = degree - links.sum(axis=1), degree - links.sum(axis=0)
     lanes = busiest_first(between, np.minimum(out @ member, into @ member).astype(np.int64))
     for a, b in np.repeat(np.argwhere(lanes), lanes[lanes > 0], axis=0).tolist():
-        tails, heads = np.flatnonzero((part_of == a) & (out > 0)), np.flatnonzero((part_of == b) & (into > 0))
+        tails = np.flatnonzero((component_of == a) & (out > 0))
+        heads = np.flatnonzero((component_of == b) & (into > 0))
         late = wanted[np.ix_(tails, heads)] / (links[np.ix_(tails, heads)] + 1)
         tail, head = np.unravel_index(late.argmax(), late.shape)
         links[tails[tail], heads[head]] += 1
@@ -696,7 +769,7 @@ def _parts_joined(wanted: np.ndarray, degree: int) -> np.ndarray:
 
 
 def _thinnest_first(wanted: np.ndarray, degree: int, kept: int) -> np.ndarray:
-    """Return circuits of which the thinnest traffic of a vertex has so many, the busiest the rest, [N, N]."""
+    """Return circuits with `kept` lanes a vertex for its thinnest traffic, others busiest first, [N, N]."""
     links = np.zeros(wanted.shape, dtype=np.int64)
     out, into = np.full(len(wanted), kept), np.full(len(wanted), kept)
     rows, columns = np.nonzero(wanted)
@@ -709,28 +782,31 @@ def _thinnest_first(wanted: np.ndarray, degree: int, kept: int) -> np.ndarray:
     return busiest_first(wanted, degree, links)
 
 
-def _busiest_bytes(links: np.ndarray, wanted: np.ndarray, *, all_meet: bool) -> float:
-    """Return the bytes over the busiest circuit, pairs spread over ways; infinite if some have none."""
-    before = _before(scipy.sparse.csr_array(links > 0, dtype=float))
-    apart = (before[0] == NO_WAY) & ~np.eye(len(links), dtype=bool)
+def _busiest_link_bytes(links: np.ndarray, wanted: np.ndarray, *, all_meet: bool) -> float:
+    """Return the bytes over the busiest circuit of a layout, pairs spread over shortest paths.
+
+    Infinite if vertices that must reach each other do not: all, or those with traffic.
+    """
+    predecessors = _predecessors(scipy.sparse.csr_array(links > 0, dtype=float))
+    apart = (predecessors[0] == NO_PATH) & ~np.eye(len(links), dtype=bool)
     if (apart if all_meet else apart & (wanted > 0.0)).any():
         return np.inf
     carried = np.zeros(links.shape)
-    for earlier_than in before:
-        sources, here = np.nonzero(wanted)
-        sent = wanted[sources, here] / len(before)
+    for predecessor_of in predecessors:
+        sources, vertices = np.nonzero(wanted)
+        sent = wanted[sources, vertices] / len(predecessors)
         while sources.size:
-            earlier = earlier_than[sources, here]
-            np.add.at(carried, (earlier, here), sent)
+            earlier = predecessor_of[sources, vertices]
+            np.add.at(carried, (earlier, vertices), sent)
             going = earlier != sources
-            sources, here, sent = sources[going], earlier[going], sent[going]
+            sources, vertices, sent = sources[going], earlier[going], sent[going]
     return float((carried / np.maximum(links, 1)).max())
 
 
 def busiest_first(
     wanted: np.ndarray, degree: int | np.ndarray, links: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return circuits given one by one to the pair that takes longest, shape [N, N], whole numbers.
+    """Return the number of circuits of each pair, given one by one to the pair that takes longest, [N, N].
 
     Parameters
     ----------
@@ -739,53 +815,53 @@ def busiest_first(
     degree : int
         Circuits that a vertex may begin, and as many that it may end.
     links : numpy.ndarray, optional
-        Circuits that there are already, shape [N, N].
+        Circuits to begin with, shape [N, N]; none by default.
 
     Notes
     -----
     The greedy rule of MixNet (Liao et al., SIGCOMM 2025): the pair that finishes last gets the next circuit,
-    as long as both its ends have a port. A pair without any comes before all that have one; of equal pairs
-    the nearer in number comes first, so that even traffic leaves no vertex out.
+    as long as both its ends have a port. A pair without a circuit comes before all that have one; of equal
+    pairs the nearer in number comes first, so that even traffic leaves no vertex out.
     """
-    given = np.zeros(wanted.shape, dtype=np.int64) if links is None else links.copy()
-    out, into = degree - given.sum(axis=1), degree - given.sum(axis=0)
+    circuits = np.zeros(wanted.shape, dtype=np.int64) if links is None else links.copy()
+    out, into = degree - circuits.sum(axis=1), degree - circuits.sum(axis=0)
     rows, columns = np.nonzero(wanted)
     queue = [
-        (bool(given[a, b]), -wanted[a, b] / max(given[a, b], 1), (b - a) % len(wanted), a, b)
+        (bool(circuits[a, b]), -wanted[a, b] / max(circuits[a, b], 1), (b - a) % len(wanted), a, b)
         for a, b in zip(rows.tolist(), columns.tolist(), strict=True)
         if a != b
     ]
     heapq.heapify(queue)
     while queue:
-        _, _, away, a, b = heapq.heappop(queue)
+        _, _, distance, a, b = heapq.heappop(queue)
         if out[a] > 0 and into[b] > 0:
-            given[a, b] += 1
+            circuits[a, b] += 1
             out[a] -= 1
             into[b] -= 1
-            heapq.heappush(queue, (True, -wanted[a, b] / given[a, b], away, a, b))
-    return given
+            heapq.heappush(queue, (True, -wanted[a, b] / circuits[a, b], distance, a, b))
+    return circuits
 
 
 def lanes_of(links: np.ndarray, degree: int, first: int = 0) -> np.ndarray:
-    """Return the destination of each lane, shape [N, degree], `DARK` for none.
+    """Return the destination of each lane for a layout of circuits, shape [N, degree], `DARK` for none.
 
     Parameters
     ----------
     links : numpy.ndarray
-        Circuits from vertex to vertex, shape [N, N].
+        Number of circuits from vertex to vertex, shape [N, N].
     degree : int
         Lanes of a vertex.
     first : int
-        Number of the first vertex.
+        Number of the first vertex, which is added to destinations.
     """
     pairs = np.argwhere(links).astype(np.int64)
     counts = links[links != 0].astype(np.int64)
-    peers = _colour(pairs.tobytes(), counts.tobytes(), len(links), degree)
+    peers = _colour_lanes(pairs.tobytes(), counts.tobytes(), len(links), degree)
     return np.where(peers == DARK, DARK, peers + first)
 
 
-def last_first(wanted: np.ndarray, degree: int, packets: float) -> np.ndarray:
-    """Return circuits given one by one to what finishes last, shape [N, N], whole numbers.
+def greedy_beside_packets(wanted: np.ndarray, degree: int, packets: float) -> np.ndarray:
+    """Return the number of circuits of each pair where packet ports carry pairs that have none, [N, N].
 
     Parameters
     ----------
@@ -794,42 +870,46 @@ def last_first(wanted: np.ndarray, degree: int, packets: float) -> np.ndarray:
     degree : int
         Circuits that a vertex may begin, and as many that it may end.
     packets : float
-        Rate of a vertex' packet ports together, over that of a circuit; they carry pairs without circuits.
+        Rate of a vertex' packet ports together, over that of a circuit, dimensionless.
 
     Notes
     -----
-    The greedy rule of MixNet (Liao et al., SIGCOMM 2025) where pairs without a circuit are not stranded but
-    share their nodes' packet ports: a circuit goes to the slowest pair that has one already, or relieves the
-    slowest port of its largest pair. What has no port left is passed over.
+    The greedy rule of MixNet (Liao et al., SIGCOMM 2025) where pairs without a circuit are not
+    stranded but share their vertices' packet ports. Each circuit goes to what finishes last: a pair that has
+    circuits already, or the busiest packet port, which it relieves of its largest pair. Pairs without a free
+    port are passed over.
     """
     links = np.zeros(wanted.shape, dtype=np.int64)
     out, into = np.full(len(wanted), degree), np.full(len(wanted), degree)
     while True:
-        able = (out[:, None] > 0) & (into[None, :] > 0) & (wanted > 0.0)
-        if not able.any():
+        free = (out[:, None] > 0) & (into[None, :] > 0) & (wanted > 0.0)
+        if not free.any():
             return links
         lit = links > 0
-        dark = np.where(lit, 0.0, wanted)
-        late = np.divide(wanted, links, out=np.zeros(wanted.shape), where=lit)
+        by_packets = np.where(lit, 0.0, wanted)
+        circuit_time = np.divide(wanted, links, out=np.zeros(wanted.shape), where=lit)
         if packets > 0.0:
-            waiting = np.maximum(dark.sum(axis=1)[:, None], dark.sum(axis=0)[None, :]) / packets
+            port_bytes = np.maximum(by_packets.sum(axis=1)[:, None], by_packets.sum(axis=0)[None, :])
+            packet_time = port_bytes / packets
         else:
-            waiting = np.full(wanted.shape, np.inf)
-        late = np.where(able, np.where(lit, late, waiting), -1.0)
-        worst = late == late.max()
-        source, destination = np.unravel_index(np.where(worst, wanted, -1.0).argmax(), wanted.shape)
+            packet_time = np.full(wanted.shape, np.inf)
+        time = np.where(free, np.where(lit, circuit_time, packet_time), -1.0)
+        slowest = time == time.max()
+        source, destination = np.unravel_index(np.where(slowest, wanted, -1.0).argmax(), wanted.shape)
         links[source, destination] += 1
         out[source] -= 1
         into[destination] -= 1
 
 
 def even_circuits(wanted: np.ndarray, degree: int) -> np.ndarray:
-    """Return circuits as if all pairs with traffic had the same, shape [N, N]: nobody looks at sizes."""
+    """Return the number of circuits of each pair if all pairs with traffic count alike, shape [N, N]."""
     return busiest_first((wanted > 0.0).astype(float), degree)
 
 
-def region_matrices(served: Sequence[Flows], node_of: np.ndarray, region: int) -> dict[int, np.ndarray]:
-    """Return what goes from node to node of each region on its way out, by region; shape [region, region].
+def region_demands(served: Sequence[Flows], node_of: np.ndarray, region: int) -> dict[int, np.ndarray]:
+    """Return the bytes from node to node of each region, [region, region], by the region's number.
+
+    The way back of uneven traffic is not counted, unlike in `domain_demands`.
 
     Parameters
     ----------
@@ -838,32 +918,34 @@ def region_matrices(served: Sequence[Flows], node_of: np.ndarray, region: int) -
     node_of : numpy.ndarray
         Node of each endpoint, shape [E].
     region : int
-        Nodes of a region; what leaves one is left out.
+        Nodes in a region; traffic that leaves it is left out.
     """
-    found: dict[int, np.ndarray] = {}
+    demands: dict[int, np.ndarray] = {}
     for flows in served:
-        one, other = node_of[flows.sources], node_of[flows.destinations]
-        kept = (one // region == other // region) & (one != other)
-        for here in np.unique(one[kept] // region).tolist():
-            mine = kept & (one // region == here)
-            matrix = found.setdefault(here, np.zeros((region, region)))
-            np.add.at(matrix, (one[mine] % region, other[mine] % region), flows.sizes_bytes[mine])
-    return found
+        sources, destinations = node_of[flows.sources], node_of[flows.destinations]
+        stays = (sources // region == destinations // region) & (sources != destinations)
+        for number in np.unique(sources[stays] // region).tolist():
+            inside = stays & (sources // region == number)
+            matrix = demands.setdefault(number, np.zeros((region, region)))
+            ends = sources[inside] % region, destinations[inside] % region
+            np.add.at(matrix, ends, flows.sizes_bytes[inside])
+    return demands
 
 
-def ways_to_give(wanted: np.ndarray, degree: int, packets: float) -> tuple[np.ndarray, ...]:
-    """Return circuits for uneven traffic and its way back in several ways, even ones first; each [N, N].
+def candidate_circuits(wanted: np.ndarray, degree: int, packets: float) -> tuple[np.ndarray, ...]:
+    """Return layouts of circuits for uneven traffic and its way back, each [N, N]; even ones come first.
 
-    Parameters as in `last_first`, which sees either the larger of both ways of a pair or their sum.
+    Parameters as in `greedy_beside_packets`. A circuit serves a pair on the way there and back, so that the
+    pair counts with the larger of its two directions, or with their sum.
 
     Notes
     -----
-    None of them is best for all traffic: who tries them all never does worse than even circuits.
+    None of them is best for all traffic; the best of all is never worse than even circuits.
     """
     larger, both = np.maximum(wanted, wanted.T), wanted + wanted.T
     return (
         even_circuits(both, degree),
-        last_first(larger, degree, packets),
-        last_first(both, degree, packets),
+        greedy_beside_packets(larger, degree, packets),
+        greedy_beside_packets(both, degree, packets),
         busiest_first(both, degree),
     )

@@ -42,14 +42,14 @@ from simulator.units import BITS_PER_BYTE
 
 
 class Closing(StrEnum):
-    """Closure of the ends of the torus by circuits."""
+    """Way in which circuits close the ends of the torus."""
 
     REGULAR = "regular"
-    """Every axis on itself."""
+    """Each axis closes on itself."""
     TWISTED = "twisted"
-    """Shifted, so that all axes look alike; shapes n x n x 2n and n x 2n x 2n only."""
+    """Ends are shifted, so that all axes look alike; shapes n x n x 2n and n x 2n x 2n only."""
     PER_AXIS = "per-axis"
-    """Twisted while experts exchange tokens, regular otherwise; circuits move in between."""
+    """Twisted while experts exchange tokens, regular otherwise; circuits turn in between."""
 
 
 EXCHANGES = frozenset({Axis.EXPERT})
@@ -62,11 +62,11 @@ class CubeFabric(Fabric):
 
     Notes
     -----
-    Accelerator e stands at ``(e // (y z), e // z % y, e % z)``; a shape that is twisted has its longest axes
-    last. Every link that leaves a cube, and every end of the torus, is a duplex fibre to a circuit switch,
-    which joins opposite places of any two cubes' faces (`simulator.topology.torus.CubeMachine`). Circuits are
-    set before the job begins, and stay unless `closing` says otherwise. Which cubes the slice takes does not
-    matter: the switches join any with any.
+    Accelerator e is at ``(e // (y z), e // z % y, e % z)``; a twisted shape has its longest axes last. Every
+    link that leaves a cube, the ends of the torus included, is a duplex fibre to a circuit switch, which
+    joins opposite places of any two cubes' faces (`simulator.topology.torus.CubeMachine`). Circuits are set
+    before the job begins, and stay unless `closing` is per axis. It does not matter which cubes the job has,
+    as the switches join any with any.
 
     Link ``2 axes e + 2 axis`` leads from accelerator e forward along an axis, the next one back.
 
@@ -80,14 +80,14 @@ class CubeFabric(Fabric):
     endpoints: int
     """Accelerators."""
     x: int | None = None
-    """Accelerators along the first axis; None: as near to a cube as it goes, or as a step runs fastest
-    (`laid_for`). Dimensionless."""
+    """Accelerators along the first axis; None for a shape as near to a cube as possible, or that in which a
+    step runs fastest (`laid_for`). Dimensionless."""
     y: int | None = None
-    """Accelerators along the second axis, None as for x; the third has what is left. Dimensionless."""
+    """Accelerators along the second axis, None as for x; the third axis follows. Dimensionless."""
     side: int = 4
     """Accelerators along a side of a cube; divides every axis. Dimensionless."""
     closing: Closing = Closing.REGULAR
-    """Closure of the ends by circuits."""
+    """Way in which circuits close the ends of the torus."""
     link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
     """Link of the torus and the router port at its ends; copper inside cubes."""
     switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
@@ -97,12 +97,12 @@ class CubeFabric(Fabric):
     lanes: int = 4
     """Wavelengths of a link between cubes, all in one fibre."""
     spreading: TorusSpreading = TorusSpreading.SPRAYED
-    """Spreading of a flow over its shortest ways."""
+    """Spreading of a flow over its shortest paths."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        given = [one for one in ("x", "y") if getattr(self, one) is not None]
-        check_range(self, "endpoints", *given, "side", "lanes", low=1)
+        sides_given = [name for name in ("x", "y") if getattr(self, name) is not None]
+        check_range(self, "endpoints", *sides_given, "side", "lanes", low=1)
         x, y, z = self.shape
         if self.endpoints != x * y * z or any(size % self.side for size in self.shape if size > 1):
             best = sides_of(self.endpoints, None, None, unit=self.side)
@@ -115,11 +115,11 @@ class CubeFabric(Fabric):
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
-        """Accelerators along each axis as asked for; what is twisted is numbered with longer axes last."""
+        """Accelerators along each axis, as asked for; a twisted torus numbers its longer axes last."""
         return sides_of(self.endpoints, self.x, self.y, unit=self.side)
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the fabric, and where nobody chose its sides, those that close round the smallest block."""
+        """Return the fabric, and where its sides were not chosen, others that close on the smallest block."""
         if self.x is not None or self.y is not None or self.closing is not Closing.REGULAR:
             return (self,)
         shapes = sides_round(self.endpoints, blocks, least=self.side, unit=self.side)
@@ -158,7 +158,7 @@ class CubeFabric(Fabric):
 
     @cached_property
     def ways(self) -> dict[Closing, TorusPaths]:
-        """Links and routes of each torus that the circuits may form, by closing."""
+        """Links and routes of each torus that circuits may form, by closing."""
         sides = tuple(size for size in self.shape if size > 1) or (1,)
         if self.closing is Closing.REGULAR:
             return {Closing.REGULAR: TorusPaths(torus=regular(sides))}
@@ -175,7 +175,7 @@ class CubeFabric(Fabric):
 
     @cached_property
     def machine(self) -> CubeMachine:
-        """Cubes, their faces and what they are cabled to."""
+        """Cubes, their faces and the switches to which these are cabled."""
         axes = self.torus.axes
         return CubeMachine(
             side=self.side, axes=axes, cubes=self.endpoints // self.side**axes, nodes_per_host=1
@@ -183,7 +183,7 @@ class CubeFabric(Fabric):
 
     @cached_property
     def stages(self) -> int:
-        """Optical switches that a circuit passes: one, or three where cubes outnumber half of its ports."""
+        """Optical switches that a circuit passes: one, or three if cubes outnumber half of its ports."""
         return switch_stages(self.switch, self.machine.ports_per_switch)
 
     @cached_property
@@ -235,7 +235,7 @@ class CubeFabric(Fabric):
         }
 
     def initial(self, demand: tuple[Flows, ...]) -> Closing:
-        """Return how the circuits close the torus at the start of a step, set before the job began."""
+        """Return the closing at the start of a step, to which circuits were set before the job began."""
         if self.closing is not Closing.PER_AXIS:
             return self.closing
         return self._wanted(demand[0]) if demand else Closing.REGULAR
@@ -243,11 +243,11 @@ class CubeFabric(Fabric):
     def configure(
         self, circuits: Closing, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[Closing, Reconfiguration]:
-        """Return the torus that some flows want, and what turning the present one into it costs.
+        """Return the closing that some flows want, and the reconfiguration to it.
 
         Notes
         -----
-        Only circuits that lead elsewhere afterwards move; those along an axis that no twist shifts stay lit.
+        Only circuits with another end afterwards turn; those along axes that no twist shifts stay lit.
         """
         wanted = self._wanted(flows)
         if wanted is circuits:
@@ -260,7 +260,7 @@ class CubeFabric(Fabric):
         )
 
     def graph(self, circuits: Closing) -> LinkGraph:
-        """Return the links; circuits change where they lead, not what they carry."""
+        """Return the capacity and latency of all links, the same for each closing."""
         return self._graph
 
     def route(self, circuits: Closing, flows: Flows) -> np.ndarray:
@@ -272,13 +272,13 @@ class CubeFabric(Fabric):
             )
             raise RouteError(msg)
         moving = flows.sources != flows.destinations
-        found = self.ways[circuits].paths(flows.sources[moving], flows.destinations[moving])
-        links = np.full((moving.size, found.shape[1]), NO_LINK, dtype=np.int64)
-        links[moving] = found
+        paths = self.ways[circuits].paths(flows.sources[moving], flows.destinations[moving])
+        links = np.full((moving.size, paths.shape[1]), NO_LINK, dtype=np.int64)
+        links[moving] = paths
         return links
 
     def around(self, circuits: Closing, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        """Return the links of each flow as `route` does, with detours past failed links if there are any."""
         return detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def wired(self, circuits: Closing) -> Wiring:
@@ -303,21 +303,21 @@ class CubeFabric(Fabric):
 
     @cached_property
     def position(self) -> np.ndarray:
-        """Position of the switch that each link passes, -1 in copper, shape [2 axes E].
+        """Number of the switch that each link passes, -1 for copper, shape [2 axes E].
 
-        All cubes' links at one place of opposite faces meet in one switch (Jouppi et al., arXiv:2304.01433);
-        a small machine's positions may share a chassis, which the bill counts and this does not.
+        The links of all cubes at one place of opposite faces meet in one switch (Jouppi et al.,
+        arXiv:2304.01433). In a small machine several of these may share a chassis, which the bill counts.
         """
         axes, places = self.torus.axes, self.ways[self.initial(())].places % self.side
-        found = np.full((self.endpoints, axes, 2), NO_LINK, dtype=np.int64)
+        position = np.full((self.endpoints, axes, 2), NO_LINK, dtype=np.int64)
         for axis in range(axes):
             others = np.delete(places, axis, axis=1)
             weights = self.side ** np.arange(axes - 2, -1, -1)
-            found[:, axis] = (axis * self.machine.links_per_face + others @ weights)[:, None]
-        return np.where(self.between, found.ravel(), NO_LINK)
+            position[:, axis] = (axis * self.machine.links_per_face + others @ weights)[:, None]
+        return np.where(self.between, position.ravel(), NO_LINK)
 
     def port_links(self, endpoint: int, lane: int) -> np.ndarray:
-        """Return both ways of an accelerator's port; back, that of every closing that circuits may take."""
+        """Return the link out of an accelerator's port, and the links into it under each closing."""
         out = endpoint * self.port_lanes + lane
         back = [int(ways.heads[out]) * self.port_lanes + (lane ^ 1) for ways in self.ways.values()]
         return np.unique([out, *back])
@@ -327,7 +327,7 @@ class CubeFabric(Fabric):
         return np.flatnonzero(self.position == switch)
 
     def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed ports [n] did."""
+        """Return the time until spare ports of the switches have replaced failed ports [n]."""
         copper = ports[self.position[ports] == NO_LINK]
         if copper.size:
             endpoint, lane = divmod(int(copper[0]), self.port_lanes)
@@ -336,34 +336,34 @@ class CubeFabric(Fabric):
         return spare_time_s(self.switch, self.position[ports].tolist())
 
     def loads(self, circuits: Closing, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
+        """Return the loads of flows of equal rate; sprayed ones are spread over all their shortest paths."""
         if self.spreading is TorusSpreading.STATIC:
             return super().loads(circuits, flows)
         return self.ways[circuits].sprayed(flows, self.graph(circuits))
 
     def connected(self, circuits: Closing, flows: Flows) -> bool:
-        """Return whether the torus is the one that flows want; every endpoint reaches every other on it."""
+        """Return whether the torus is closed as flows want; every endpoint reaches every other on it."""
         return self._wanted(flows) is circuits
 
     def circuit_parts(self, flows: Flows) -> np.ndarray:
-        """Return the only part: all circuits turn together."""
+        """Return part 0, all circuits, which turn together."""
         return np.zeros(1, dtype=np.int64)
 
     def part_settings(self, circuits: Closing, parts: np.ndarray) -> Hashable:
-        """Return which torus stands."""
+        """Return the present closing."""
         return circuits
 
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
-        """Return the shape of the box that a group fills in order, or None; collectives go by it."""
+        """Return the shape of the box that a group fills in order, for collectives of boxes; None if none."""
         return self.ways[self.initial(())].grid(group)
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        """Return the dynamic energy of carrying all flows once, over every link of their paths."""
         carried_bytes = self.ways[self._wanted(flows)].carried_bytes(flows)
         return carried_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
 
     def _wanted(self, flows: Flows) -> Closing:
-        """Return how the torus should be closed for some flows."""
+        """Return the closing that some flows want."""
         if self.closing is not Closing.PER_AXIS:
             return self.closing
         return Closing.TWISTED if flows.axis in EXCHANGES else Closing.REGULAR

@@ -1,6 +1,10 @@
-"""Circuits between nodes with optical cards: state, power and bill, and the two fabrics of such nodes.
+"""Fabrics whose nodes have optical cards, joined by circuits of optical switches.
 
-One is laid out for a job (TopoOpt); in the other, circuits serve big flows and thin packets the rest.
+`DirectConnect` has circuits only: nodes forward traffic, and the topology is laid out for a job (TopoOpt).
+`HybridFabric` has packet switches beside the circuits: circuits serve the pairs with most traffic inside a
+region of nodes, packets all others. `NodeCircuits` holds what both have in common (cards, switches, their
+bill, time and energy of turning); `CircuitsBeside` what circuits beside packets have in common, on wafers
+(`optical.fabrics.wafer`) too.
 """
 
 from __future__ import annotations
@@ -25,13 +29,13 @@ from optical.fabrics.circuits import (
     DomainDemand,
     ForwardingCircuits,
     busiest_first,
+    candidate_circuits,
     circuit_wiring,
     domain_demands,
     even_circuits,
     job_links,
     lanes_of,
-    region_matrices,
-    ways_to_give,
+    region_demands,
 )
 from optical.fabrics.switches import (
     MOST_LANES,
@@ -65,20 +69,20 @@ from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 
 class CircuitChoice(StrEnum):
-    """Pairs of nodes that get circuits."""
+    """Rule by which pairs of nodes get circuits."""
 
     GREEDY = "greedy"
-    """One circuit after the other to the pair that finishes last (MixNet)."""
+    """Circuit by circuit to the pair that finishes last (MixNet)."""
     MATCHING = "matching"
-    """Matchings of greatest traffic, one after the other (c-Through, Helios)."""
+    """Matching by matching, each of the greatest traffic left (c-Through, Helios)."""
     EVEN = "even"
-    """As many to every pair with traffic, however much it has; what a fabric does that knows no demand."""
+    """The same number to every pair with traffic, as a fabric must that does not know the demand."""
 
 
 class Packets(NodeFabric, GraphFabric, Protocol):
-    """A packet fabric that can stand beside circuits: a fixed graph with switched nodes.
+    """Packet fabric that can stand beside circuits: a fixed graph whose nodes have a switch inside.
 
-    Its first links lead from accelerators to their node's switch [E], the next from there back [E].
+    Links 0 to E - 1 lead from the accelerators to their node's switch, links E to 2 E - 1 back.
     """
 
     @property
@@ -90,7 +94,7 @@ class Packets(NodeFabric, GraphFabric, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BesidePackets(NodeFabric):
-    """Fabric of what stands beside packet switches, which join the same nodes."""
+    """Fabric that stands beside packet switches, which join the same nodes."""
 
     packets: Packets
     """Packet fabric of all accelerators, with their nodes."""
@@ -108,28 +112,27 @@ class BesidePackets(NodeFabric):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RegionCircuits:
-    """Circuits of all regions, and whom they serve; treat as immutable."""
+    """Circuits of all regions and the traffic that they serve; treat as immutable."""
 
     circuits: Circuits
     """Node that each card of each node reaches, shape [N, degree]."""
     axes: tuple[tuple[str, int], ...]
-    """Axis of parallelism, and pattern of its exchange (`Flows.pattern`), that each region's circuits were
-    turned to; an empty axis before the first."""
+    """Axis of parallelism that each region's circuits serve, and the number of the pattern of its exchange
+    (`HybridFabric._pattern`); `UNTURNED` before the first turn."""
     big: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
-    """Whether each axis of the step has traffic enough to turn circuits for it."""
+    """Whether each axis of the step has enough traffic for turning circuits to pay."""
     targets: dict[int, tuple[Flows, np.ndarray]] = field(default_factory=dict)
-    """Flows that circuits turned to before, by identity, and the lanes of their regions, shape [N, degree];
-    handed on from circuits to circuits of a run."""
+    """Cache of a run: flows by identity, and the lanes [N, degree] that circuits turn to for them."""
 
 
 RegionT = TypeVar("RegionT", RegionCircuits, ForwardingCircuits)
-"""Circuits that know whom each part of the machine serves."""
+"""Circuits with an axis that each part of the machine serves."""
 
 
 class CircuitsBeside(NodeFabric, CircuitFabric, Protocol):
-    """Circuits that turn in parts of the machine (regions of nodes, wafers of chips), packets beside them.
+    """Circuits that turn part by part (regions of nodes, wafers of chips), with packet switches beside them.
 
-    Links: those of the packet fabric, then the circuits in the order of their lanes.
+    Links are those of the packet fabric, then the circuits in the order of their lanes.
     """
 
     packets: Packets
@@ -137,7 +140,7 @@ class CircuitsBeside(NodeFabric, CircuitFabric, Protocol):
     @property
     @abstractmethod
     def parts(self) -> int:
-        """Parts, in which circuits turn one by one."""
+        """Number of parts, whose circuits turn independently."""
         ...
 
     @property
@@ -159,25 +162,23 @@ class CircuitsBeside(NodeFabric, CircuitFabric, Protocol):
         ...
 
     def part_settings(self, circuits: RegionT, parts: np.ndarray) -> Hashable:
-        """Return the lanes of some parts, and whom they serve."""
+        """Return the destinations of the lanes of some parts [n], and the axes that they serve."""
         lanes = circuits.circuits.tx_peer.reshape(-1, self.part_lanes)[parts]
         return lanes.tobytes(), tuple(circuits.axes[part] for part in parts.tolist())
 
     def with_parts(self, circuits: RegionT, other: RegionT, parts: np.ndarray) -> RegionT:
-        """Return circuits some parts of which stand as in others."""
-        ours, theirs = (one.circuits.tx_peer.reshape(-1, self.part_lanes) for one in (circuits, other))
-        turned = np.isin(np.arange(self.parts), parts)
-        lanes = np.where(turned[:, None], theirs, ours).reshape(circuits.circuits.tx_peer.shape)
-        axes = zip(turned.tolist(), other.axes, circuits.axes, strict=True)
-        return replace(
-            circuits,
-            circuits=Circuits(lanes, failed=circuits.circuits.failed),
-            axes=tuple(that if turned else this for turned, that, this in axes),
-        )
+        """Return `circuits` with some parts [n] set as in `other`."""
+        tx_peer = circuits.circuits.tx_peer.reshape(-1, self.part_lanes).copy()
+        tx_peer[parts] = other.circuits.tx_peer.reshape(-1, self.part_lanes)[parts]
+        axes = list(circuits.axes)
+        for part in parts.tolist():
+            axes[part] = other.axes[part]
+        lanes = tx_peer.reshape(circuits.circuits.tx_peer.shape)
+        return replace(circuits, circuits=Circuits(lanes, failed=circuits.circuits.failed), axes=tuple(axes))
 
     def graph(self, circuits: RegionT) -> LinkGraph:
-        """Return the links that exist now; circuits merged into another have no capacity."""
-        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        """Return the capacity and latency of all links; lanes bundled into another's link have none."""
+        optical = circuits.circuits.link_lanes.ravel() * self.circuit_bytes_per_s
         capacity = np.concatenate([self.packets.wiring.capacity_bytes_per_s, optical])
         return LinkGraph(capacity_bytes_per_s=capacity, latency_s=self.latency_s)
 
@@ -191,16 +192,16 @@ class CircuitsBeside(NodeFabric, CircuitFabric, Protocol):
 
 
 def region_links(demand: DomainDemand, degree: int, choice: CircuitChoice) -> np.ndarray:
-    """Return circuits for the traffic of a region, shape [N, N], whole numbers.
+    """Return the number of circuits from node to node of a region, shape [N, N].
 
     Parameters
     ----------
     demand : DomainDemand
-        Traffic of the region, as skewed as it may be.
+        Traffic of the region.
     degree : int
         Circuits that a node may begin, and as many that it may end.
     choice : CircuitChoice
-        Which pairs get them.
+        Rule by which pairs get circuits.
     """
     wanted = demand.matrix
     if choice is CircuitChoice.EVEN:
@@ -211,9 +212,9 @@ def region_links(demand: DomainDemand, degree: int, choice: CircuitChoice) -> np
 
 
 DEGREES_TRIED = (2, 4, 8)
-"""Circuits of a node that a search tries; dimensionless."""
+"""Circuits of a node that a search of fabrics tries; dimensionless."""
 TURNING_SWITCH = "palomar-mems"
-"""Switch that holds the circuits of nodes where a patch panel cannot turn them in a step."""
+"""Switch that a search tries where the fabric has one that cannot turn within a step, as a patch panel."""
 
 
 class NodeCircuits(SwitchedCircuits, Protocol):
@@ -221,8 +222,8 @@ class NodeCircuits(SwitchedCircuits, Protocol):
 
     Notes
     -----
-    Card k of every node is joined by the optical switches of plane k; a lane of a card has a switch port of
-    its own. Within its node a flow goes over the node's switch to the card and from it.
+    The optical switches of plane k join card k of every node; each lane of a card has a switch port of its
+    own. Inside its node a flow passes the node's switch on the way to the card, and from it.
     """
 
     nic: Nic
@@ -230,12 +231,12 @@ class NodeCircuits(SwitchedCircuits, Protocol):
 
     @property
     def card_lanes(self) -> int:
-        """Lanes that a card takes.
+        """Optical lanes that carry the rate of a card.
 
         Raises
         ------
         ParameterError
-            If they are more than a card has (`MOST_LANES`).
+            If they are more than a card can have (`MOST_LANES`).
         """
         lanes = math.ceil(self.nic.bandwidth_bytes_per_s / self.optics.bandwidth_bytes_per_s)
         if lanes > MOST_LANES:
@@ -249,13 +250,13 @@ class NodeCircuits(SwitchedCircuits, Protocol):
 
     @property
     def circuit_bytes_per_s(self) -> float:
-        """Rate of one circuit that a long transfer reaches."""
+        """Rate of one circuit that a long transfer reaches: that of the card or of its lanes."""
         lanes = self.card_lanes * self.optics.bandwidth_bytes_per_s
         return min(self.nic.bandwidth_bytes_per_s, lanes) * self.nic.efficiency
 
     @property
     def circuit_latency_s(self) -> float:
-        """Time from memory to memory over one circuit; a node that passes on adds it once more."""
+        """Time from memory to memory over one circuit; each node that forwards adds it once more."""
         return 2 * self.nic.latency_s + self.optics.link_latency_s
 
     def circuit_bill(self) -> dict[str, BillItem]:
@@ -273,21 +274,21 @@ class NodeCircuits(SwitchedCircuits, Protocol):
         return Ports(owner=PortOwner.NODE, owners=self.nodes, lanes=self.degree, switches=self.switches)
 
     def port_name(self, port: int) -> str:
-        """Return what a card is called in messages."""
+        """Return the name of a card for messages."""
         return f"card {port % self.degree} of node {port // self.degree}"
 
     @cached_property
     def port_chassis(self) -> np.ndarray:
-        """Optical switches whose ports the lanes of each card take, shape [N degree, card lanes].
+        """Optical switch behind each lane of each card, shape [N degree, card lanes].
 
-        A card sends every block of bits over all its lanes in turn (IEEE 802.3, clause 82), so one that is
-        dark takes the card down.
+        A card distributes blocks of bits over all its lanes in turn (IEEE 802.3, clause 82), so that one dark
+        lane takes the card down.
         """
         node, card = np.divmod(np.arange(self.nodes * self.degree), self.degree)
-        first = (node // self.joined * self.degree + card) * self.card_lanes
+        plane = (node // self.joined * self.degree + card) * self.card_lanes
         chassis = chassis_of(self.switch, self.joined, self.planes)
-        found: np.ndarray = chassis[first[:, None] + np.arange(self.card_lanes), node[:, None] % self.joined]
-        return found
+        lanes: np.ndarray = chassis[plane[:, None] + np.arange(self.card_lanes), node[:, None] % self.joined]
+        return lanes
 
     @property
     def planes(self) -> int:
@@ -295,7 +296,7 @@ class NodeCircuits(SwitchedCircuits, Protocol):
         return self.degree * self.card_lanes * math.ceil(self.nodes / self.joined)
 
     def switch_ports(self, switch: int) -> np.ndarray:
-        """Return the cards that are lost with an optical switch, shape [n]."""
+        """Return the cards that fail with an optical switch, shape [n]."""
         lost = chassis_ports(self.switch, self.joined, self.planes, switch)
         group, card = np.divmod(lost[:, 0] // self.card_lanes, self.degree)
         node = group * self.joined + lost[:, 1]
@@ -303,41 +304,41 @@ class NodeCircuits(SwitchedCircuits, Protocol):
         return ports
 
     def cards_turn_s(self, cards: int) -> float:
-        """Return the time until the last lane of some cards is lit that turn at once; none takes none."""
+        """Return the time in which the circuits of a number of cards turn together; 0 for none."""
         return self.switch.turn_s(self.stages * self.card_lanes * cards) if cards else 0.0
 
     def move_energy_j(self, before: Circuits, after: Circuits) -> float:
-        """Return the energy of turning the ports of all circuits that are new."""
+        """Return the energy of turning switch ports to all circuits that are new."""
         return self.stages * self.card_lanes * before.turned_lanes(after) * self.switch.move_energy_j
 
     def passing_energy_j(self, flows: Flows, hops: np.ndarray) -> float:
-        """Return the energy of flows between nodes over so many circuits each, shape [F].
+        """Return the energy of flows between nodes over a number of circuits each, `hops` [F].
 
-        Every circuit takes two cards, and every node at its beginning and one at the end the node's switch.
+        Each circuit costs a transfer through a node's switch and one between two cards.
         """
         moved_bytes = flows.moved_bytes(hops)
         return self.scale_up.transfer_energy_j(moved_bytes) + self.nic.transfer_energy_j(moved_bytes)
 
 
 def card_variants(fabric: NodeCircuits, replaced: Callable[..., Fabric]) -> dict[str, Fabric]:
-    """Return a fabric with other numbers of cards, and with switches that can turn in a step.
+    """Return variants of a fabric for a search: other numbers of cards, and switches that turn within a step.
 
     Parameters
     ----------
     fabric : NodeCircuits
-        The fabric as it is.
+        The fabric.
     replaced : callable
-        Returns it with other values of the fields that are given as keywords.
+        Returns the fabric with the fields that are given as keywords replaced.
     """
-    found = {
+    variants = {
         f"{degree} circuits a node": replaced(degree=degree)
         for degree in DEGREES_TRIED
         if degree != fabric.degree
     }
     if fabric.switch.name != TURNING_SWITCH and fabric.traits.policy is CircuitPolicy.STATIC:
-        with contextlib.suppress(LinkError):  # its light may not pass them
-            found[TURNING_SWITCH] = replaced(switch=load_switch(TURNING_SWITCH))
-    return found
+        with contextlib.suppress(LinkError):  # the optics may not bear its loss
+            variants[TURNING_SWITCH] = replaced(switch=load_switch(TURNING_SWITCH))
+    return variants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,11 +347,10 @@ class DirectConnect(NodeCircuits):
 
     Notes
     -----
-    Rings of spread strides serve all-reduces, matchings the rest, and what is left of the degree doubles the
-    busiest circuits, unless a layout with lanes kept for the thinnest traffic leaves less on the busiest
-    circuit. Flows without a circuit of their own take a shortest way over other nodes, whose cards they load;
-    between two nodes they take turns over ways equally short. Links, in this order: circuits
-    ``node * degree + card``, accelerator to node switch [E], node switch to accelerator [E].
+    Circuits are laid out for the traffic by `optical.fabrics.circuits.job_links`. Flows between nodes without
+    a circuit take a shortest path over other nodes, whose cards they load; flows of one pair are spread over
+    paths of equal length. Links, in this order: circuits ``node * degree + card``, accelerator to node switch
+    [E], node switch to accelerator [E].
 
     References
     ----------
@@ -373,7 +373,7 @@ class DirectConnect(NodeCircuits):
     degree: int = 8
     """Circuits that a node begins, and as many that it ends: its cards."""
     policy: CircuitPolicy = CircuitPolicy.STATIC
-    """Whether circuits stay for the job, or are laid out anew for each axis that asks."""
+    """Whether circuits stay for the job, or are laid out anew for each axis of parallelism with traffic."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -413,12 +413,13 @@ class DirectConnect(NodeCircuits):
         outside = [flows for flows in demand if self.scale_up.off_node(flows).any()]
         if self.policy is CircuitPolicy.STATIC or not outside:
             return self._laid_out(outside, "")
-        return self._laid_out([flows for flows in outside if flows.axis == outside[0].axis], outside[0].axis)
+        axis = outside[0].axis
+        return self._laid_out([flows for flows in outside if flows.axis == axis], axis)
 
     def configure(
         self, circuits: ForwardingCircuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[ForwardingCircuits, Reconfiguration]:
-        """Return circuits over which `flows` can be routed, and what the change costs.
+        """Return circuits over which `flows` can be routed, and the reconfiguration to them.
 
         Raises
         ------
@@ -441,21 +442,21 @@ class DirectConnect(NodeCircuits):
         )
 
     def _laid_out(self, served: Sequence[Flows], axis: str) -> ForwardingCircuits:
-        """Return the circuits for some traffic; without any, a ring through all nodes and its strides."""
+        """Return circuits for some traffic; where nothing leaves the nodes, for a ring through all."""
         every = np.arange(self.nodes)
         ring = Flows.around(every[None], size_bytes=1.0)
         node_of = self.scale_up.node_of(np.arange(self.endpoints))
-        found = domain_demands(served, node_of, self.nodes) or domain_demands([ring], every, self.nodes)
-        if not found:
+        demands = domain_demands(served, node_of, self.nodes) or domain_demands([ring], every, self.nodes)
+        if not demands:  # a single node
             tx_peer = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
         else:
             all_meet = self.policy is CircuitPolicy.STATIC
-            tx_peer = lanes_of(job_links(found[0], self.degree, all_meet=all_meet), self.degree)
+            tx_peer = lanes_of(job_links(demands[0], self.degree, all_meet=all_meet), self.degree)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.nodes, axes=(axis,))
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
-        """Return the links that exist now; circuits merged into another have no capacity."""
-        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        """Return the capacity and latency of all links; lanes bundled into another's link have none."""
+        optical = circuits.circuits.link_lanes.ravel() * self.circuit_bytes_per_s
         inside = np.full(2 * self.endpoints, self.scale_up.capacity_bytes_per_s)
         return LinkGraph(capacity_bytes_per_s=np.concatenate([optical, inside]), latency_s=self._latency_s)
 
@@ -476,7 +477,7 @@ class DirectConnect(NodeCircuits):
         first = np.where(moving, up + flows.sources, NO_LINK)
         last = np.where(moving, up + self.endpoints + flows.destinations, NO_LINK)
         turns = flows.sources + flows.destinations
-        return packed([first, *reversed(circuits.ways(sources, destinations, turns)), last])
+        return packed([first, *reversed(circuits.path_links(sources, destinations, turns)), last])
 
     def wired(self, circuits: ForwardingCircuits) -> Wiring:
         """Return all links with their present ends; dark ones have no capacity."""
@@ -489,14 +490,14 @@ class DirectConnect(NodeCircuits):
         return joined([light, node_links(self.scale_up, self.endpoints, self.endpoints)])
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
-        """Return whether circuits lead every flow to its end, and are those of its axis if axes have own."""
+        """Return whether circuits lead every flow to its end, and serve its axis where each has its own."""
         off_node = self.scale_up.off_node(flows)
         if self.policy is CircuitPolicy.PER_AXIS and off_node.any() and circuits.axes != (flows.axis,):
             return False
         return bool(circuits.reaches(*self._node_ends(flows)).all())
 
     def circuit_parts(self, flows: Flows) -> np.ndarray:
-        """Return the only part, which flows between nodes take."""
+        """Return part 0, all circuits, if any flow leaves its node; else none."""
         return np.zeros(int(self.scale_up.off_node(flows).any()), dtype=np.int64)
 
     def part_settings(self, circuits: ForwardingCircuits, parts: np.ndarray) -> Hashable:
@@ -504,21 +505,24 @@ class DirectConnect(NodeCircuits):
         return circuits.circuits.tx_peer.tobytes(), circuits.axes
 
     def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which all of a group have circuits; a vector's parts go around each."""
+        """Return the strides of the rings that circuits make of a group, over which a vector is divided."""
         nodes, size = self.scale_up.node_of(group), len(group)
         if len(np.unique(nodes)) < size or size < 2:
             return ()
         return circuits.ring_strides(nodes)
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""
+        """Return the dynamic energy of carrying all flows once if each had a circuit of its own."""
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
         inside_bytes = flows.moved_bytes(inside)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.passing_energy_j(flows, off_node)
 
     def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
-        """Return the same over the present circuits, if they connect all the flows."""
+        """Return the dynamic energy over the present circuits, hops over other nodes included.
+
+        As `transfer_energy_j` if the circuits do not connect all flows and so must turn first.
+        """
         if not self.connected(circuits, flows):
             return self.transfer_energy_j(flows)
         further = np.maximum(circuits.hops(*self._node_ends(flows)) - 1, 0)
@@ -528,10 +532,10 @@ class DirectConnect(NodeCircuits):
         return self.scale_up.node_of(flows.sources), self.scale_up.node_of(flows.destinations)
 
     def _refuse(self, circuits: ForwardingCircuits, flows: Flows) -> None:
-        """Raise for the first flow without a way."""
-        lost = int(np.flatnonzero(~circuits.reaches(*self._node_ends(flows)))[0])
+        """Raise for the first flow that circuits do not lead to its end."""
+        flow = int(np.flatnonzero(~circuits.reaches(*self._node_ends(flows)))[0])
         msg = (
-            f"no circuits lead from endpoint {flows.sources[lost]} to {flows.destinations[lost]} for axis "
+            f"no circuits lead from endpoint {flows.sources[flow]} to {flows.destinations[flow]} for axis "
             f"'{flows.axis}' in '{self.name}'; give it more degree ({self.degree}), or the policy "
             f"'{CircuitPolicy.PER_AXIS}'"
         )
@@ -539,7 +543,7 @@ class DirectConnect(NodeCircuits):
 
 
 UNTURNED = ("", 0)
-"""Axis and pattern of circuits before they first turn."""
+"""Axis and pattern of a region's circuits before they first turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -548,14 +552,17 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
 
     Notes
     -----
-    A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the
-    policy ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
-    With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
-    axis's time in a step than a turn takes (`optical.scheduling.birkhoff.is_worth_moving`). Where experts'
-    traffic is uneven and the choice greedy, they are even until the first exchange of a step, and turn to its
-    pairs then if that pays; an exchange and its way back take the same circuits. With ``per-layer`` they turn
-    to the pairs of every pattern of exchanges that asks: between blocks, for a block's two exchanges share
-    one. Links: those of the packet fabric, then circuits ``node * degree + card``.
+    A flow takes a circuit if its axis is served by circuits and its nodes have one; all others take packets.
+
+    - ``static``: circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
+    - ``per-axis``: a region's circuits turn to the axis that has traffic if that pays: if circuits save more
+      of the axis's time in a step than a turn takes (`optical.scheduling.birkhoff.is_worth_moving`). Where
+      traffic to experts is uneven and the choice greedy, circuits are even until the first exchange of a step
+      tells its sizes, and turn then if that pays; an exchange and its way back take the same circuits.
+    - ``per-layer``: circuits also turn to each pattern of uneven exchanges, that is between blocks, as a
+      block's two exchanges have one pattern.
+
+    Links are those of the packet fabric, then circuits ``node * degree + card``.
 
     References
     ----------
@@ -578,11 +585,11 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
     axis: Axis | None = None
     """Axis of parallelism that circuits are set up for; None for every one."""
     choice: CircuitChoice = CircuitChoice.MATCHING
-    """Choice of the pairs that get circuits."""
+    """Rule by which pairs get circuits."""
     policy: CircuitPolicy = CircuitPolicy.STATIC
-    """When circuits move."""
+    """Traffic for which circuits turn."""
     turning: PortTiming = PortTiming.ON_REQUEST
-    """Whether they wait until traffic asks."""
+    """Whether circuits turn when traffic asks for them, or ahead of it."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -597,7 +604,7 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
         every = np.arange(self.endpoints)
         wiring = self.packets.wiring
         inside = wiring.tails[: self.endpoints], wiring.heads[self.endpoints : 2 * self.endpoints]
-        if not all(np.array_equal(one, every) for one in inside):
+        if not all(np.array_equal(ends, every) for ends in inside):
             msg = (
                 f"'{self.packets.name}' has no nodes with switches inside, beside which circuits could stand"
             )
@@ -647,57 +654,60 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
         return self.scale_up.node_of(np.arange(self.endpoints))
 
     def initial(self, demand: tuple[Flows, ...]) -> RegionCircuits:
-        """Return circuits for the step's traffic; with the policy ``per-axis``, for its first big axis."""
-        big = self._big(demand)
-        served = [flows for flows in demand if self._served(flows.axis)]
+        """Return circuits for the step's traffic; if circuits turn, for the first axis that is worth a turn.
+
+        Of uneven traffic circuits that turn do not know the sizes yet: they are even, and marked as not
+        turned yet if it will pay to turn them to the first exchange.
+        """
+        big = self._worth_turning(demand)
+        served = [flows for flows in demand if self._serves(flows.axis)]
         axes = [UNTURNED] * self.parts
         turns = self.policy is not CircuitPolicy.STATIC
         if turns:
             first = next((flows.axis for flows in served if big[flows.axis]), "")
             served = [flows for flows in served if flows.axis == first]
             axes = [(first, 0)] * len(axes)
-        tx_peer = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
-        if self._weighs(served) and turns:
-            # Routers have not spoken yet: circuits are even until the first exchange tells its sizes.
-            even = self._given(tx_peer, served)[0]
-            before_s, after_s = (
-                self._both_ways_s(even, served),
-                self._both_ways_s(self._turned(tx_peer, served), served),
-            )
-            if self.policy is CircuitPolicy.PER_LAYER or is_worth_moving(
-                before_s=before_s, after_s=after_s, reconfiguration_s=self.traits.reconfiguration_s
-            ):
-                axes = [UNTURNED] * len(axes)
-            return RegionCircuits(circuits=Circuits(even), axes=tuple(axes), big=MappingProxyType(big))
-        return RegionCircuits(
-            circuits=Circuits(self._turned(tx_peer, served)), axes=tuple(axes), big=MappingProxyType(big)
-        )
+        dark = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
+        if not (turns and self._follows_sizes(served)):
+            circuits = Circuits(self._turned_to(dark, served))
+            return RegionCircuits(circuits=circuits, axes=tuple(axes), big=MappingProxyType(big))
+        even = self._candidate_lanes(dark, served)[0]
+        if self.policy is CircuitPolicy.PER_LAYER or is_worth_moving(
+            before_s=self._exchange_s(even, served),
+            after_s=self._exchange_s(self._turned_to(dark, served), served),
+            reconfiguration_s=self.traits.reconfiguration_s,
+        ):
+            axes = [UNTURNED] * len(axes)
+        return RegionCircuits(circuits=Circuits(even), axes=tuple(axes), big=MappingProxyType(big))
 
-    def _weighs(self, served: Sequence[Flows]) -> bool:
-        """Return whether circuits follow the sizes of uneven traffic that is served."""
+    def _follows_sizes(self, served: Sequence[Flows]) -> bool:
+        """Return whether the choice of circuits depends on the sizes of uneven traffic."""
         return self.choice is CircuitChoice.GREEDY and any(flows.weights is not None for flows in served)
 
-    def _given(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> list[np.ndarray]:
-        """Return lanes for uneven traffic in several ways, even ones first, each of shape [N, degree]."""
-        packets = self._packets_bytes_per_s / self.circuit_bytes_per_s
-        found: list[np.ndarray] = []
-        for region, wanted in region_matrices(served, self._node_of, self.joined).items():
-            first = region * self.joined
-            for way, links in enumerate(ways_to_give(wanted, self.degree, packets)):
-                if way == len(found):
-                    found.append(tx_peer.copy())
-                found[way][first : first + self.joined] = lanes_of(links, self.degree, first)
-        return found or [tx_peer]
+    def _candidate_lanes(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> list[np.ndarray]:
+        """Return candidate lanes for uneven traffic, each [N, degree], even circuits first.
 
-    def _both_ways_s(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> float:
-        """Return the time of traffic there and back over some circuits, one after the other."""
+        Regions without traffic keep their lanes of `tx_peer`.
+        """
+        packets = self._packets_bytes_per_s / self.circuit_bytes_per_s
+        candidates: list[np.ndarray] = []
+        for region, wanted in region_demands(served, self._node_of, self.joined).items():
+            first = region * self.joined
+            for number, links in enumerate(candidate_circuits(wanted, self.degree, packets)):
+                if number == len(candidates):
+                    candidates.append(tx_peer.copy())
+                candidates[number][first : first + self.joined] = lanes_of(links, self.degree, first)
+        return candidates or [tx_peer]
+
+    def _exchange_s(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> float:
+        """Return the time of all traffic and its way back over given circuits, one after the other."""
         circuits = RegionCircuits(circuits=Circuits(tx_peer), axes=())
         graph, time_s = self.graph(circuits), 0.0
         for flows in served:
-            for one in (flows, flows.reversed()):
-                found = route_loads(self.route(circuits, one), graph.latency_s, one.weights)
-                slowest = (found.usage / graph.capacity_bytes_per_s[found.links]).max(initial=0.0)
-                time_s += float(slowest) * one.size_bytes
+            for direction in (flows, flows.reversed()):
+                loads = route_loads(self.route(circuits, direction), graph.latency_s, direction.weights)
+                slowest = (loads.usage / graph.capacity_bytes_per_s[loads.links]).max(initial=0.0)
+                time_s += float(slowest) * direction.size_bytes
         return time_s
 
     @property
@@ -705,31 +715,36 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
         """Rate of a node's packet cards together."""
         return self.packets.port_bytes_per_s * self.node_size
 
-    def _served(self, axis: str) -> bool:
+    def _serves(self, axis: str) -> bool:
+        """Return whether circuits are for an axis."""
         return self.axis in (None, axis)
 
-    def _big(self, demand: Sequence[Flows]) -> dict[str, bool]:
-        """Return for each axis whether circuits save more of its time in a step than a turn takes."""
-        sent: defaultdict[str, float] = defaultdict(float)
+    def _worth_turning(self, demand: Sequence[Flows]) -> dict[str, bool]:
+        """Return for each axis whether circuits save more of its time in a step than a turn takes.
+
+        Its time is that of the busiest node's bytes by packets, against packets and all circuits together.
+        """
+        sent_bytes: defaultdict[str, float] = defaultdict(float)
         for flows in demand:
             off_node = self.scale_up.off_node(flows)
             weights = None if flows.weights is None else flows.weights[off_node]
-            each = np.bincount(self._node_of[flows.sources[off_node]], weights, minlength=self.nodes)
-            sent[flows.axis] += float(each.max(initial=0)) * flows.size_bytes
+            by_node = np.bincount(self._node_of[flows.sources[off_node]], weights, minlength=self.nodes)
+            sent_bytes[flows.axis] += float(by_node.max(initial=0)) * flows.size_bytes
         packets = self._packets_bytes_per_s
         return {
             axis: is_worth_moving(
-                before_s=moved / packets,
-                after_s=moved / (packets + self.degree * self.circuit_bytes_per_s),
+                before_s=most_bytes / packets,
+                after_s=most_bytes / (packets + self.degree * self.circuit_bytes_per_s),
                 reconfiguration_s=self.traits.reconfiguration_s,
             )
-            for axis, moved in sent.items()
+            for axis, most_bytes in sent_bytes.items()
         }
 
-    def _turned(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
-        """Return lanes of which those of regions with traffic are chosen for it, shape [N, degree]."""
-        if self._weighs(served):
-            return min(self._given(tx_peer, served), key=lambda after: self._both_ways_s(after, served))
+    def _turned_to(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
+        """Return lanes [N, degree] after the regions with traffic have chosen circuits for it."""
+        if self._follows_sizes(served):
+            candidates = self._candidate_lanes(tx_peer, served)
+            return min(candidates, key=lambda lanes: self._exchange_s(lanes, served))
         after = tx_peer.copy()
         for region, demand in domain_demands(served, self._node_of, self.joined).items():
             first = region * self.joined
@@ -738,44 +753,45 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
         return after
 
     def circuit_parts(self, flows: Flows) -> np.ndarray:
-        """Return the regions inside which flows of an axis that circuits are for go, shape [R]."""
-        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
-        kept = (one != other) & (one // self.joined == other // self.joined) & self._served(flows.axis)
-        return np.unique(one[kept] // self.joined)
+        """Return the regions in which flows pass between nodes, shape [R]; none for axes without circuits."""
+        sources, destinations = self._node_of[flows.sources], self._node_of[flows.destinations]
+        inside = (sources != destinations) & (sources // self.joined == destinations // self.joined)
+        return np.unique(sources[inside & self._serves(flows.axis)] // self.joined)
 
     def asking(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
-        """Return the regions whose circuits should turn to some flows, shape [R]."""
+        """Return the regions whose circuits should turn before some flows begin, shape [R]."""
         if not self.turns_for(flows) or not circuits.big.get(flows.axis, False):
             return np.empty(0, dtype=np.int64)
         regions = self.circuit_parts(flows)
-        pattern = self._pattern(flows)
-        turned = [circuits.axes[region] for region in regions.tolist()]
-        return regions[[axis != flows.axis or pattern not in {0, kept} for axis, kept in turned]]
+        wanted = self._pattern(flows)
+        served = [circuits.axes[region] for region in regions.tolist()]
+        return regions[[axis != flows.axis or wanted not in {0, pattern} for axis, pattern in served]]
 
     def _pattern(self, flows: Flows) -> int:
-        """Return the number of the circuits that flows want among those of their axis; 0 for any."""
+        """Return the number of the pattern that circuits must serve for some flows; 0 where any will do."""
         by_layer = self.policy is CircuitPolicy.PER_LAYER and flows.weights is not None
         return flows.pattern - MIXED + 1 if by_layer else 0
 
     def turns_for(self, flows: Flows) -> bool:
         """Return whether circuits may ever turn to some flows."""
-        served = self.policy is not CircuitPolicy.STATIC and self._served(flows.axis)
-        return served and super().turns_for(flows)
+        may_turn = self.policy is not CircuitPolicy.STATIC and self._serves(flows.axis)
+        return may_turn and super().turns_for(flows)
 
     def configure(
         self, circuits: RegionCircuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[RegionCircuits, Reconfiguration]:
-        """Return circuits turned to `flows` where that pays, and what the change costs."""
+        """Return circuits turned to `flows` where that pays, and the reconfiguration to them."""
         asking = self.asking(circuits, flows)
         if not asking.size:
             return circuits, Reconfiguration()
         wanted = flows
-        if flows.weights is not None and self.policy is CircuitPolicy.PER_AXIS:  # for there and back together
+        if flows.weights is not None and self.policy is CircuitPolicy.PER_AXIS:
+            # An exchange and its way back want the same circuits: those of the axis's first uneven flows.
             wanted = next(
-                (one for one in demand if one.axis == flows.axis and one.weights is not None), flows
+                (own for own in demand if own.axis == flows.axis and own.weights is not None), flows
             )
-        if id(wanted) not in circuits.targets:  # kept with the flows, so that no others get their number
-            circuits.targets[id(wanted)] = wanted, self._turned(circuits.circuits.tx_peer, [wanted])
+        if id(wanted) not in circuits.targets:  # the cache holds the flows, so that their id stays theirs
+            circuits.targets[id(wanted)] = wanted, self._turned_to(circuits.circuits.tx_peer, [wanted])
         turning = np.isin(np.arange(self.nodes) // self.joined, asking)
         target = circuits.targets[id(wanted)][1]
         after = Circuits(
@@ -794,10 +810,10 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
 
     def by_circuit(self, circuits: RegionCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the circuit of each flow, and whether it has one, each of shape [F]."""
-        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
-        lit = circuits.circuits.lit[one] == other[:, None]
-        lit &= self._served(flows.axis)
-        return one * self.degree + lit.argmax(axis=1), lit.any(axis=1)
+        sources, destinations = self._node_of[flows.sources], self._node_of[flows.destinations]
+        lit = circuits.circuits.lit[sources] == destinations[:, None]
+        lit &= self._serves(flows.axis)
+        return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
 
     def route(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
@@ -826,28 +842,31 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
 
     @cached_property
     def _views(self) -> tuple[HybridFabric, ...]:
-        """The fabric as each queue pair of a flow sees it."""
+        """The fabric with the packet routes of each queue pair of a flow."""
         return tuple(replace(self, packets=view) for view in self.packets.views)
 
     def loads(self, circuits: RegionCircuits, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link, each queue pair on a path of its own."""
-        return shared_loads([one.route(circuits, flows) for one in self._views], self.latency_s, flows)
+        """Return the loads of flows of equal rate on the links, each queue pair on a path of its own."""
+        return shared_loads([view.route(circuits, flows) for view in self._views], self.latency_s, flows)
 
     def loads_around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> Loads:
-        """Return the same past links that carry nothing, shape [n]."""
-        ways = [one.around(circuits, flows, failed) for one in self._views]
-        return shared_loads(ways, self.latency_s, flows)
+        """Return the loads with detours past failed links, shape [n]."""
+        routes = [view.around(circuits, flows, failed) for view in self._views]
+        return shared_loads(routes, self.latency_s, flows)
 
     def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
-        """Return whether no circuits should turn to the flows; packets reach everybody."""
+        """Return whether flows may begin: no circuits should turn to them first; packets reach all."""
         return not self.asking(circuits, flows).size
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once by packets."""
+        """Return the dynamic energy of carrying all flows once by packets."""
         return self.packets.transfer_energy_j(flows)
 
     def carried_energy_j(self, circuits: RegionCircuits, flows: Flows) -> float:
-        """Return the same over the present circuits and packets, if no circuits should turn first."""
+        """Return the dynamic energy over the present circuits and packets.
+
+        As `transfer_energy_j` if circuits should turn first.
+        """
         if not self.connected(circuits, flows):
             return self.transfer_energy_j(flows)
         lit = self.by_circuit(circuits, flows)[1]

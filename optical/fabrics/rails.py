@@ -1,7 +1,7 @@
 """Rails of optical circuit switches: every rail of accelerators has circuits of its own.
 
-Ports belong to endpoints, and planes of optical switches hold them. What leaves a node goes over the card on
-the destination's rail, or over another where that one is down.
+A rail joins the accelerators of equal rank in their nodes. Traffic that leaves a node goes over the card on
+the destination's rail, or over another card where that one is down.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RailRoutes:
-    """Ends of flows between nodes: where they leave one node and arrive at the other, on one rail."""
+    """Endpoints at which flows between nodes leave one node and arrive at the other, both on one rail."""
 
     carriers: np.ndarray
     """Endpoint in the source's node whose lanes send, shape [F]."""
@@ -51,7 +51,7 @@ class RailRoutes:
 
 
 def rail_routes(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = None) -> RailRoutes:
-    """Return the rail that each flow takes.
+    """Return the endpoints over which each flow leaves its node and enters the other.
 
     Parameters
     ----------
@@ -60,46 +60,49 @@ def rail_routes(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = Non
     flows : Flows
         Flows between any endpoints.
     circuits : Circuits, optional
-        Present circuits, with the ports that are down; without them all work.
+        Present circuits, with the ports that are down; None if all work.
 
     Notes
     -----
     Traffic leaves by the card on the destination's rail, as NCCL's PXN sends it ("Doubling all2all
-    performance with NCCL 2.12", 2022). Where no lane works at both ends there, or its circuits stay dark and
-    `Circuits.relays` lets others help, it takes another rail and crosses the destination's node as well: a
-    rail that is lit now before one that could be, and the source's own before others. Sources without one of
-    their own spread over the rest. A flow that no rail can take keeps its own, and so waits.
+    performance with NCCL 2.12", 2022). A flow takes another rail, and crosses the destination's node as well,
+    where no lane of that rail works at both ends, or where its circuits stay dark and `Circuits.relays`
+    allows others. A rail that is lit now comes before one that could be, and the source's own before others;
+    sources whose own will not do spread over the rest. A flow that no rail can take keeps its own, and so
+    waits.
     """
     size = scale_up.size
     carriers = scale_up.carriers(flows.sources, flows.destinations)
-    own = RailRoutes(carriers=carriers, landings=flows.destinations)
+    usual = RailRoutes(carriers=carriers, landings=flows.destinations)
     if circuits is None or not circuits.failed.size:
-        return own
+        return usual
     works = circuits.works
     stuck = scale_up.off_node(flows)
     stuck &= ~(circuits.lit[carriers] == flows.destinations[:, None]).any(axis=1)
     if not circuits.relays:
         stuck &= ~(works[carriers] & works[flows.destinations]).any(axis=1)
     if not stuck.any():
-        return own
+        return usual
     rails = np.arange(size)
     out = scale_up.node_of(flows.sources[stuck])[:, None] * size + rails
     into = scale_up.node_of(flows.destinations[stuck])[:, None] * size + rails
     lit = (circuits.lit[out] == into[:, :, None]).any(axis=2)
     usable = (works[out] & works[into]).any(axis=2)
-    usable[circuits.relays & usable[np.arange(len(usable)), scale_up.rail_of(flows.destinations[stuck])]] = (
-        False
-    )
+    usual_works = usable[np.arange(len(usable)), scale_up.rail_of(flows.destinations[stuck])]
+    usable[circuits.relays & usual_works] = False  # its own circuits stay dark: only lit rails help
     choices = np.where(lit.any(axis=1)[:, None], lit, usable)
-    rail, found = _chosen(choices, scale_up.rail_of(flows.sources[stuck]))
-    place, line = np.flatnonzero(stuck)[found], np.flatnonzero(found)
-    carriers, landings = own.carriers.copy(), own.landings.copy()
-    carriers[place], landings[place] = out[line, rail[found]], into[line, rail[found]]
+    rail, has_choice = _chosen_rails(choices, scale_up.rail_of(flows.sources[stuck]))
+    moved, row = np.flatnonzero(stuck)[has_choice], np.flatnonzero(has_choice)
+    carriers, landings = usual.carriers.copy(), usual.landings.copy()
+    carriers[moved], landings[moved] = out[row, rail[has_choice]], into[row, rail[has_choice]]
     return RailRoutes(carriers=carriers, landings=landings)
 
 
-def _chosen(choices: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rail of each flow, its own if that is a choice [F, rails], and whether it has any."""
+def _chosen_rails(choices: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rail of each flow, and whether it has any to choose from, both [F].
+
+    `choices` says which rails it may take, bool [F, rails]; its source's own rail is taken if it may be.
+    """
     count = choices.sum(axis=1)
     nth = own % np.maximum(count, 1)
     rail = (choices.cumsum(axis=1) > nth[:, None]).argmax(axis=1)
@@ -107,7 +110,7 @@ def _chosen(choices: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 LANES_TRIED = (2, 4, 8)
-"""Lanes of an accelerator that a search tries; dimensionless."""
+"""Lanes of an accelerator that a search of fabrics tries; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +124,14 @@ class OcsRails(SwitchedCircuits):
     crosses the source's node to the accelerator on the destination's rail, whose lanes carry it on.
 
     Links, in this order: optical lanes ``e * lanes + l``, accelerator to node switch [E], node switch to
-    accelerator [E]. Lanes with a common destination act as one link, the first of them, of their joint
-    capacity; the others show none, like dark ones.
+    accelerator [E]. Lanes with a common destination act as one link, that of the first of them, with their
+    joint capacity; the others have none, like dark ones.
 
-    A port is the switch's with its fibre: light ends there both ways. A spare port of the switch takes its
-    place once the fibre has been moved.
+    A port that fails is one of the switch with its fibre, in both directions. A spare port of the switch
+    replaces it once the fibre has been moved.
 
-    Every lane launches just what its receiver needs through the switches (`budget`), so a lossy
-    switch costs laser power, and one too lossy is a `LinkError` when the fabric is made.
+    Every lane launches just the power that its receiver needs through the switches (`budget`): a lossy switch
+    costs laser power, and one too lossy is a `LinkError` when the fabric is made.
     """
 
     name: str = "optical rails"
@@ -146,9 +149,9 @@ class OcsRails(SwitchedCircuits):
     lanes: int = 4
     """Optical lanes of each accelerator."""
     policy: CircuitPolicy = CircuitPolicy.PER_AXIS
-    """When circuits move."""
+    """Traffic for which circuits turn."""
     turning: PortTiming = PortTiming.ON_REQUEST
-    """Whether they wait until traffic asks (arXiv:2507.08119 turns rails in idle windows ahead of it)."""
+    """Whether circuits turn when traffic asks for them, or ahead of it in idle windows (arXiv:2507.08119)."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -196,14 +199,14 @@ class OcsRails(SwitchedCircuits):
 
     @cached_property
     def port_chassis(self) -> np.ndarray:
-        """Optical switches whose port each port is, shape [E lanes, 1]."""
+        """Optical switch behind each port, shape [E lanes, 1]."""
         every = np.arange(self.endpoints)
         planes = self.scale_up.rail_of(every)[:, None] * self.lanes + np.arange(self.lanes)
         chassis = chassis_of(self.switch, self.joined, self.planes)
         return chassis[planes, self.scale_up.node_of(every)[:, None]].reshape(-1, 1)
 
     def switch_ports(self, switch: int) -> np.ndarray:
-        """Return the ports that are lost with an optical switch, shape [n]."""
+        """Return the ports that fail with an optical switch, shape [n]."""
         lost = chassis_ports(self.switch, self.joined, self.planes, switch)
         endpoints = lost[:, 1] * self.scale_up.size + lost[:, 0] // self.lanes
         ports: np.ndarray = (endpoints * self.lanes + lost[:, 0] % self.lanes)[endpoints < self.endpoints]
@@ -248,23 +251,22 @@ class OcsRails(SwitchedCircuits):
     def configure(
         self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[Circuits, Reconfiguration]:
-        """Return circuits over which `flows` can be routed, and what the change costs.
+        """Return circuits over which `flows` can be routed, and the reconfiguration to them.
 
         Notes
         -----
-        Only the endpoints that lack a circuit for `flows` move, or all that send in `flows` should the movers
-        take away a circuit that another of them needs. They take the lanes that the plan of the axis made by
-        `initial` gives them; for traffic not in that plan, those that `demand` on the axis of `flows` gives
-        them, or, when that is more than fits, `flows` alone. A circuit that ends on a lane taken by another
-        is taken down.
+        Only the endpoints that lack a circuit for `flows` turn their lanes; all that send in `flows` do,
+        should the first take a circuit from one of them. Lanes follow the plan that `initial` made for the
+        axis. For traffic outside that plan they follow the demand on the axis of `flows`, or, if that does
+        not fit the lanes, `flows` alone. A circuit whose end is taken by another goes dark.
 
         Raises
         ------
         RouteError
             If static circuits lack a path, or the flows alone need more lanes than an endpoint has.
         """
-        found = self._lookup(circuits, flows)[1]
-        if found.all():
+        connected = self._lookup(circuits, flows)[1]
+        if connected.all():
             return circuits, Reconfiguration()
         if self.policy is CircuitPolicy.STATIC:
             if circuits.failed.size:
@@ -272,17 +274,17 @@ class OcsRails(SwitchedCircuits):
             self._refuse(circuits, flows)
         carriers = rail_routes(self.scale_up, flows, circuits).carriers
         target = self._target(circuits, flows, demand)
-        lacking, senders = np.unique(carriers[~found]), np.unique(carriers[self.scale_up.off_node(flows)])
+        lacking, senders = np.unique(carriers[~connected]), np.unique(carriers[self.scale_up.off_node(flows)])
         after = circuits.with_lanes(lacking, target)
         if not self.connected(after, flows):
             after = circuits.with_lanes(senders, target)
         if circuits.failed.size and not self.connected(after, flows):
             alone = circuits.with_lanes(senders, self._matching([flows], circuits))
-            after = self._lent(circuits, (after, alone), flows)
-        return after, self._turn(circuits, after)
+            after = self._with_lent_lanes(circuits, (after, alone), flows)
+        return after, self._reconfiguration(circuits, after)
 
-    def _turn(self, circuits: Circuits, after: Circuits) -> Reconfiguration:
-        """Return what it costs to turn circuits into others."""
+    def _reconfiguration(self, circuits: Circuits, after: Circuits) -> Reconfiguration:
+        """Return the time, the links and the energy of turning circuits into others."""
         ports = circuits.turned_lanes(after)
         return Reconfiguration(
             reconfiguration_s=self.lane_turn_s(ports),
@@ -291,7 +293,7 @@ class OcsRails(SwitchedCircuits):
         )
 
     def lane_turn_s(self, lanes: int) -> float:
-        """Return the time until the last of some lanes is lit that turn at once."""
+        """Return the time until the last of a number of lanes is lit that turn together."""
         return self.switch.turn_s(self.stages * lanes)
 
     def lane_peers(self, circuits: Circuits) -> np.ndarray:
@@ -312,26 +314,30 @@ class OcsRails(SwitchedCircuits):
             target=np.where(target == DARK, -1, target),
         )
 
-    def _lent(self, circuits: Circuits, wanted: Sequence[Circuits], flows: Flows) -> Circuits:
-        """Return circuits in which pairs without lanes have some that others can spare, or other rails."""
+    def _with_lent_lanes(self, circuits: Circuits, wanted: Sequence[Circuits], flows: Flows) -> Circuits:
+        """Return the first circuits that connect all flows while ports are down; the present ones if none do.
+
+        Tried are the wanted circuits with lanes lent to pairs that lost theirs, then the same with other
+        rails.
+        """
         pairs = self._pairs([flows], circuits)[0]
         lent = []
-        for one in wanted:
-            unlent = one.tx_peer if one.unlent is None else one.unlent
-            lent.append(Circuits(one.lent(pairs), circuits.plans, circuits.failed, unlent))
-        relayed = [replace(one, relays=True) for one in lent]
-        return next((one for one in (*lent, *relayed) if self.connected(one, flows)), circuits)
+        for target in wanted:
+            unlent = target.tx_peer if target.unlent is None else target.unlent
+            lent.append(Circuits(target.with_lent_lanes(pairs), circuits.plans, circuits.failed, unlent))
+        relayed = [replace(target, relays=True) for target in lent]
+        return next((target for target in (*lent, *relayed) if self.connected(target, flows)), circuits)
 
     def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
-        """Return circuits while some ports [n] and no others are down; lanes lent go back on a repair."""
+        """Return the circuits with just these ports down, shape [n]; lent lanes go back after a repair."""
         after = circuits.without(failed)
         if np.array_equal(after.tx_peer, circuits.tx_peer):
             return after, Reconfiguration()
-        return after, self._turn(circuits, after)
+        return after, self._reconfiguration(circuits, after)
 
     def graph(self, circuits: Circuits) -> LinkGraph:
-        """Return the links that exist now; dark lanes and lanes merged into another have no capacity."""
-        optical = circuits.lanes_of_first.ravel() * self.lane_bytes_per_s
+        """Return the capacity and latency of all links; dark lanes and bundled ones have no capacity."""
+        optical = circuits.link_lanes.ravel() * self.lane_bytes_per_s
         inside = np.full(2 * self.endpoints, self.scale_up.capacity_bytes_per_s)
         return LinkGraph(capacity_bytes_per_s=np.concatenate([optical, inside]), latency_s=self._latency_s)
 
@@ -351,8 +357,8 @@ class OcsRails(SwitchedCircuits):
         A flow whose own rail is down lands beside its destination and crosses two more links of that node.
         """
         ways = rail_routes(self.scale_up, flows, circuits)
-        optical, found = self._lookup(circuits, flows)
-        if not found.all():
+        optical, connected = self._lookup(circuits, flows)
+        if not connected.all():
             self._refuse(circuits, flows)
         up, down = self.endpoints * self.lanes, self.endpoints * (self.lanes + 1)
         off_node = self.scale_up.off_node(flows)
@@ -386,16 +392,20 @@ class OcsRails(SwitchedCircuits):
         return bool(self._lookup(circuits, flows)[1].all())
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once; lanes and switches count as static."""
+        """Return the dynamic energy of carrying all flows once; power of lanes and switches is static."""
         return self._energy_j(flows, rail_routes(self.scale_up, flows))
 
     def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
-        """Return the same over the rails that the flows take now, if all have circuits."""
+        """Return the dynamic energy over the rails that flows take now.
+
+        As `transfer_energy_j` if some have no circuit yet.
+        """
         if not self.connected(circuits, flows):
             return self.transfer_energy_j(flows)
         return self._energy_j(flows, rail_routes(self.scale_up, flows, circuits))
 
     def _energy_j(self, flows: Flows, ways: RailRoutes) -> float:
+        """Return the energy of cards, and of the nodes that flows cross before and after them."""
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
         crossed = inside | (off_node & (ways.carriers != flows.sources))
@@ -404,18 +414,18 @@ class OcsRails(SwitchedCircuits):
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
 
     def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the optical link of each flow's carrier, and whether it has a path, each of shape [F]."""
+        """Return the optical link of each flow, and whether it has one or needs none, each [F]."""
         ways = rail_routes(self.scale_up, flows, circuits)
         lit = circuits.lit[ways.carriers] == ways.landings[:, None]
-        found = lit.any(axis=1) | ~self.scale_up.off_node(flows)
-        return ways.carriers * self.lanes + lit.argmax(axis=1), found
+        connected = lit.any(axis=1) | ~self.scale_up.off_node(flows)
+        return ways.carriers * self.lanes + lit.argmax(axis=1), connected
 
     def _refuse(self, circuits: Circuits, flows: Flows) -> None:
         """Raise for the first flow without a circuit."""
         carriers = rail_routes(self.scale_up, flows, circuits).carriers
-        lost = int(np.flatnonzero(~self._lookup(circuits, flows)[1])[0])
+        flow = int(np.flatnonzero(~self._lookup(circuits, flows)[1])[0])
         source, carrier, destination = (
-            int(values[lost]) for values in (flows.sources, carriers, flows.destinations)
+            int(values[flow]) for values in (flows.sources, carriers, flows.destinations)
         )
         via = "" if carrier == source else f" (by way of {carrier})"
         msg = (
@@ -425,13 +435,13 @@ class OcsRails(SwitchedCircuits):
         raise RouteError(msg)
 
     def _pairs(self, served: list[Flows], circuits: Circuits | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the circuits that traffic needs, shape [P, 2], and the bytes over each, shape [P]."""
+        """Return the endpoints that traffic needs circuits between, [P, 2], and the bytes over each, [P]."""
         pairs, weights = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
         for flows in served:
             off_node = self.scale_up.off_node(flows)
             pairs.append(self._ends(flows, circuits)[off_node])
             weights.append(flows.sizes_bytes[off_node])
-            if flows.weights is not None:  # it comes back
+            if flows.weights is not None:  # uneven traffic, to experts, comes back
                 pairs.append(self._ends(flows.reversed(), circuits)[off_node])
                 weights.append(weights[-1])
         return merge_pairs(np.concatenate(pairs), np.concatenate(weights))
@@ -447,16 +457,23 @@ class OcsRails(SwitchedCircuits):
         return all(int(np.bincount(column).max(initial=0)) <= self.lanes for column in pairs.T)
 
     def _target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
-        """Return the destination of each lane when the axis of some flows is served, shape [E, lanes]."""
-        known = None if circuits.failed.size else circuits.targets.get(id(flows))
-        if known is not None:
-            return known[1]
-        target = self._found_target(circuits, flows, demand)
+        """Return the destination of each lane when the axis of some flows is served, shape [E, lanes].
+
+        Cached while all ports work.
+        """
+        cached = None if circuits.failed.size else circuits.targets.get(id(flows))
+        if cached is not None:
+            return cached[1]
+        target = self._planned_lanes(circuits, flows, demand)
         if not circuits.failed.size:
-            circuits.targets[id(flows)] = flows, target  # holds the flows, so that no others get their number
+            circuits.targets[id(flows)] = (
+                flows,
+                target,
+            )  # the cache holds the flows, so that their id stays theirs
         return target
 
-    def _found_target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
+    def _planned_lanes(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
+        """Return the lanes of the axis's plan if they connect the flows, else lanes for axis or flows."""
         plan = circuits.plans.get(flows.axis)
         passed_on = (self._ends(flows, circuits)[:, 1] != flows.destinations).any()
         failed = circuits.failed if passed_on else circuits.failed[:0]

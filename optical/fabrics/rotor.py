@@ -1,8 +1,13 @@
-"""Rotor switches, whose matchings follow a fixed round, and traffic that waits for one or takes relays.
+"""Rotor switches: circuits follow a fixed round of matchings; traffic waits for its own or takes relays.
 
-Beside the fabric stand its matchings, which follow each other without anybody asking for them; the share of
-traffic that goes direct or over relays, in rates of a direct circuit (an end with N - 1 circuits sends at
-most N - 1); and a round slot by slot, in which a packet is sent only if it ends before its circuit does.
+- `Rotation` is the round: which ends are joined when, and the shortest paths over the lanes lit at an
+  instant.
+- `relay_surplus` and `relay_always` share traffic between direct circuits and relays, as mean rates over a
+  round. The unit of rates is that of a direct circuit, from an end to one other, so that an end sends at most
+  N - 1.
+- `lit_s`, `round_bytes` and `completion_s` follow a round slot by slot, where a packet is sent only if it
+  ends before its circuit does.
+- `RotorFabric` puts these together as a fabric.
 
 References
 ----------
@@ -34,19 +39,19 @@ from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 NOBODY = np.empty(0, dtype=np.int64)
-"""No ends."""
+"""Empty array of ends."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Relays:
-    """Shares of flows of equal rate that have the circuits to themselves."""
+    """Division of flows of equal rate between direct circuits and relays, with no other traffic."""
 
     rate: float
-    """Rate of each flow, in those of a direct circuit."""
+    """Rate of each flow, over that of a direct circuit."""
     direct: float
-    """Part of it that goes direct, in those of a direct circuit."""
+    """Part of that rate that goes over direct circuits, over that of a direct circuit."""
     carried: np.ndarray
-    """What each end relays of a unit of every flow's indirect part, in flows, shape [N]."""
+    """Flows that each end relays, if all of every flow went over relays, shape [N]."""
 
     @property
     def relayed_share(self) -> float:
@@ -55,7 +60,7 @@ class Relays:
 
 
 def relay_surplus(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
-    """Return the rates when direct circuits are filled first and the rest goes over idle ones.
+    """Return the rates of flows that fill direct circuits first, and send the rest over idle ones.
 
     Parameters
     ----------
@@ -68,7 +73,7 @@ def relay_surplus(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
     -----
     Relays of s -> d are all ends i for which neither s -> i nor i -> d has flows of its own; they share its
     surplus evenly. A circuit carries first hops of flows from its source and second hops of flows to its
-    destination; the fullest one limits all. So the rates can be had, whatever else RotorLB might find.
+    destination; the fullest one limits all flows. These rates are feasible; RotorLB may find higher ones.
 
     References
     ----------
@@ -81,13 +86,13 @@ def relay_surplus(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
     relays = idle @ idle
     if (relays[flows > 0] == 0.0).any():
         return Relays(rate=direct, direct=direct, carried=np.zeros(len(flows)))
-    part = np.divide(flows, relays, out=np.zeros(flows.shape), where=flows > 0)
-    first, second = (part @ idle.T) * idle, (idle.T @ part) * idle
+    per_relay = np.divide(flows, relays, out=np.zeros(flows.shape), where=flows > 0)
+    first, second = (per_relay @ idle.T) * idle, (idle.T @ per_relay) * idle  # hops over each circuit
     return Relays(rate=direct + 1.0 / float((first + second).max()), direct=direct, carried=first.sum(axis=0))
 
 
 def relay_always(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
-    """Return the rates when every byte goes by way of an end drawn at random among all but its source.
+    """Return the rates of flows whose every byte first goes to an end drawn at random, not its source.
 
     Parameters
     ----------
@@ -98,7 +103,7 @@ def relay_always(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
 
     Notes
     -----
-    The draw is the destination for one byte in N - 1, which then crosses one circuit.
+    One byte in N - 1 draws its destination, and then crosses one circuit only.
 
     References
     ----------
@@ -110,28 +115,28 @@ def relay_always(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
     np.fill_diagonal(crossing, 0.0)
     crossing[barred] = crossing[:, barred] = 0.0
     rate = (ends - 1) / float(crossing.max())
-    beside = np.maximum(flows.sum() - sent - received, 0.0)  # sums of as many numbers in other orders
-    carried = np.zeros(len(flows)) if ends < 3 else beside / (ends - 2)
+    of_others = np.maximum(flows.sum() - sent - received, 0.0)  # rounding may leave less than zero
+    carried = np.zeros(len(flows)) if ends < 3 else of_others / (ends - 2)
     carried[barred] = 0.0
     return Relays(rate=rate, direct=rate / (ends - 1), carried=carried)
 
 
 SEEDS = 64
-"""Orders of matchings that are tried until the lanes reach everyone at every instant; dimensionless."""
+"""Random orders of matchings that are tried until all ends are connected at every instant; a choice."""
 INSTANTS = 16
-"""Instants at which the graph of the lanes is looked at, evenly over a round; dimensionless."""
+"""Instants of a round, evenly spread, at which paths over the lit lanes are counted; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rotation(Checked):
-    """N ends that see each other once a round, over lanes that turn one after the other.
+    """Round in which N ends are joined with each other once, over lanes that turn one after the other.
 
     Notes
     -----
-    The matchings are the N - 1 shifts i -> i + k modulo N to others, each of them held by one lane for one
-    slot, so a round takes ``ceil((N - 1) / lanes)`` slots. A place that is left over holds shift 0, further
-    ones stay dark. The lanes' turns are staggered evenly over a slot, so that only one is dark at a time.
-    With a lane for every matching nothing turns, and lanes for all of them once more hold them once more.
+    The matchings are the N - 1 shifts i -> i + k modulo N, k = 1 to N - 1. Each is held by one lane for one
+    slot, so a round has ``ceil((N - 1) / lanes)`` slots. If places are left over, the first holds shift 0 and
+    the others stay dark. The lanes' turns are staggered evenly over a slot, so that one lane is dark at a
+    time. With as many lanes as matchings nothing turns; twice as many hold each matching twice, and so on.
 
     References
     ----------
@@ -140,7 +145,7 @@ class Rotation(Checked):
     """
 
     ends: Count
-    """Ends that are joined, N."""
+    """Ends that meet, N."""
     lanes: Count
     """Lanes of each end."""
     reconfiguration_s: float
@@ -155,7 +160,7 @@ class Rotation(Checked):
 
     @property
     def first_shift(self) -> int:
-        """Shift of the first place: 0 where a place is left for it, else 1."""
+        """Shift held by the first place of a round: 0 if places are left over, else 1."""
         return int(self.lanes * self.slots < self.ends or self.copies > 1)
 
     @property
@@ -180,7 +185,7 @@ class Rotation(Checked):
 
     @property
     def duty(self) -> float:
-        """Share of time in which a lane carries something: 1 - dark / slot."""
+        """Share of time in which a lane is lit, 0 to 1."""
         return 1.0 - 1.0 / self.hold_ratio if self.turns else 1.0
 
     @property
@@ -200,7 +205,7 @@ class Rotation(Checked):
 
     @cached_property
     def shifts(self) -> np.ndarray:
-        """Shift of each lane in each slot, shape [lanes, slots]; 0 for an end that meets itself, or nobody.
+        """Shift of each lane in each slot, shape [lanes, slots]; 0 for a lane that joins no two ends.
 
         Raises
         ------
@@ -223,36 +228,39 @@ class Rotation(Checked):
 
     @cached_property
     def hops(self) -> np.ndarray:
-        """Lanes on the shortest way to each shift at several instants of a round, shape [instants, N]."""
+        """Lanes on the shortest path to each shift, at instants of a round, shape [instants, N]."""
         return np.stack([_hops(self.ends, lit) for lit in _instants(self.shifts)])
 
     @property
     def mean_hops(self) -> float:
-        """Lanes on the shortest way to another end, on average over ends and instants."""
+        """Lanes on the shortest path to another end, on average over ends and instants."""
         return float(self.hops.sum() / (len(self.hops) * max(self.ends - 1, 1)))
 
     @property
     def most_hops(self) -> int:
-        """Lanes on the longest of the shortest ways at any instant."""
+        """Lanes on the longest of the shortest paths at any instant."""
         return int(self.hops.max())
 
 
 def _instants(shifts: np.ndarray) -> list[np.ndarray]:
-    """Return the shifts of the lanes that are lit at instants over a round; one lane turns at each."""
+    """Return the shifts of all lit lanes at each of several instants of a round; at each one lane turns.
+
+    `shifts` are those of each lane in each slot, [lanes, slots].
+    """
     lanes, slots = shifts.shape
     if slots == 1:
         return [shifts[:, 0]]
     instants = np.linspace(0, lanes * slots, min(INSTANTS, lanes * slots), endpoint=False).astype(np.int64)
-    found = []
+    lit = []
     for instant in instants:
         slot, turning = divmod(int(instant), lanes)
-        place = np.where(np.arange(lanes) <= turning, slot, slot - 1)  # those behind have yet to turn
-        found.append(np.delete(shifts[np.arange(lanes), place], turning))
-    return found
+        slot_of_lane = np.where(np.arange(lanes) <= turning, slot, slot - 1)  # later lanes have yet to turn
+        lit.append(np.delete(shifts[np.arange(lanes), slot_of_lane], turning))
+    return lit
 
 
 def _hops(ends: int, shifts: np.ndarray) -> np.ndarray:
-    """Return the least number of shifts that add up to each number modulo `ends`, `ends` if none do."""
+    """Return the fewest shifts that add up to each number modulo `ends`, [ends]; `ends` if none do."""
     hops = np.full(ends, ends)
     hops[0] = 0
     newest, step = np.zeros(1, dtype=np.int64), 0
@@ -265,11 +273,11 @@ def _hops(ends: int, shifts: np.ndarray) -> np.ndarray:
 
 
 _ROUNDING = 1e-9
-"""Share of a packet by which a slot may be too short through rounding; dimensionless."""
+"""Share of a packet by which rounding errors may shorten a slot; dimensionless."""
 
 
 def lit_s(rotation: Rotation) -> np.ndarray:
-    """Return when each matching is lit within a round.
+    """Return begin and end of each matching within a round, in s.
 
     Parameters
     ----------
@@ -279,8 +287,8 @@ def lit_s(rotation: Rotation) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        Begin and end of matching i -> i + k, shape [N, 2]: the lanes take them in their order, one after the
-        other. Matching 0 has those of 1 where it has no place.
+        Begin and end of the matching i -> i + k, by k, shape [N, 2]. Lanes take the matchings in their order;
+        where shift 0 has no place, its times are those of shift 1.
 
     Notes
     -----
@@ -302,7 +310,7 @@ def round_bytes(rotation: Rotation, rate_bytes_per_s: float, packet_bytes: float
 def completion_s(
     rotation: Rotation, size_bytes: float, rate_bytes_per_s: float, packet_bytes: float
 ) -> np.ndarray:
-    """Return when the traffic of an end with each other has gone, all pairs sending as much at once.
+    """Return the time until an end has sent to each other, if all pairs send the same bytes from time 0.
 
     Parameters
     ----------
@@ -318,41 +326,41 @@ def completion_s(
     Returns
     -------
     numpy.ndarray
-        Time by shift 1 to N - 1, shape [N - 1].
+        Time for the end at each shift from 1 to N - 1, shape [N - 1], s.
     """
     begin, _ = lit_s(rotation)[1:].T
-    each = round_bytes(rotation, rate_bytes_per_s, packet_bytes)[1:]
-    rounds = np.ceil(size_bytes / each) - 1.0
-    last_s = (size_bytes - rounds * each) / rate_bytes_per_s
+    carried_bytes = round_bytes(rotation, rate_bytes_per_s, packet_bytes)[1:]
+    rounds = np.ceil(size_bytes / carried_bytes) - 1.0
+    last_s = (size_bytes - rounds * carried_bytes) / rate_bytes_per_s
     return np.asarray(rounds * rotation.round_s + begin + last_s)
 
 
 class Relaying(StrEnum):
-    """Bytes that go by way of a relay."""
+    """Bytes that go over a relay."""
 
     SURPLUS = "surplus"
-    """What direct circuits cannot take (RotorLB): uniform traffic goes direct, a permutation over relays."""
+    """Those that direct circuits cannot take (RotorLB): uniform traffic goes direct, a permutation mostly
+    not."""
     ALWAYS = "always"
     """Every byte first goes to an end drawn at random (Valiant): any traffic becomes uniform."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RotorFabric(NodeFabric, GraphFabric):
-    """Accelerators whose optical lanes meet every other of their rail once in a round.
+    """Accelerators whose optical lanes join them with every other of their rail once in a round.
 
     Notes
     -----
-    Accelerator e stands in node ``e // size`` on rail ``e % size``, as on circuit-switched rails; here each
-    rail's lanes go through matchings in a fixed order and nobody asks for circuits. Traffic is fluid: rates
-    are means over a round, and a transfer pays the mean wait for its circuit, half a round. That is right for
+    Accelerator e stands in node ``e // size`` on rail ``e % size``, as on circuit-switched rails; here the
+    lanes of a rail go through matchings in a fixed order, whatever the traffic. Traffic is fluid: rates are
+    means over a round, and a transfer pays the mean wait for its circuit, half a round. That is right for
     transfers of many rounds; one that is shorter than a slot may finish within it.
 
-    Flows that start together run at one rate, part of it direct and part over relays
-    (`optical.fabrics.rotor`); a relay's circuits count as taken, in and out. What other traffic would leave
-    idle is not searched for.
+    Flows that start together run at one rate, part of it direct and part over relays (`Relays`); a relay's
+    ports are loaded in and out. Capacity that other traffic would leave idle is not used.
 
-    Transfers below `bulk_bytes` do not wait: they cross several lanes at once lit, an expander (Opera). Each
-    takes capacity at every hop.
+    Transfers below `bulk_bytes` do not wait: they take several hops over lanes that are lit together, which
+    form an expander (Opera), and load the ports at every hop.
 
     Links, in this order: accelerator to rail [E], rail to accelerator [E], accelerator to node switch [E],
     node switch to accelerator [E].
@@ -380,7 +388,7 @@ class RotorFabric(NodeFabric, GraphFabric):
     hold_ratio: float = 10.0
     """Slot, its reconfiguration time included, over that time, above 1; dimensionless."""
     relaying: Relaying = Relaying.SURPLUS
-    """Choice of the bytes that go by way of a relay."""
+    """Bytes that go over a relay."""
     bulk_bytes: float = 0.0
     """Size from which a transfer waits for its circuits; smaller ones take several hops at once."""
 
@@ -448,7 +456,7 @@ class RotorFabric(NodeFabric, GraphFabric):
 
     @cached_property
     def wiring(self) -> Wiring:
-        """Links into rails and nodes and out of them; the wait stands at the way into the rail."""
+        """Links into rails and nodes and out of them; the link into a rail has the wait for a circuit."""
         every = np.arange(self.endpoints)
         rails = self.endpoints + every % self.node_size
         port = self.port_bytes_per_s
@@ -462,7 +470,7 @@ class RotorFabric(NodeFabric, GraphFabric):
         )
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the links of direct ways, shape [F, 4], padded; `loads` adds what relays carry."""
+        """Return the links of direct paths, shape [F, 4], padded; `loads` adds those of relays."""
         total = self.endpoints
         carriers = self.scale_up.carriers(sources, destinations)
         off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
@@ -477,125 +485,134 @@ class RotorFabric(NodeFabric, GraphFabric):
         )
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link, their relays' included."""
-        return self._spread(flows, self.route(circuits, flows), NOBODY)
+        """Return the loads of flows of equal rate on the links, those of relays included."""
+        return self._loads_on(flows, self.route(circuits, flows), NOBODY)
 
     def loads_apart(self, circuits: None, flows: Flows) -> list[Loads]:
-        """Return what each of flows that run together takes of links; each has its share of what is relayed.
+        """Return the loads of each of several flows that run together, with its share of relayed traffic.
 
-        Small ones among them and large ones have relays of their own; those without bytes have nobody beside.
+        Flows below `bulk_bytes` and larger ones are relayed apart; flows without bytes are not relayed.
         """
         sizes = flows.sizes_bytes
         small = (sizes < self.bulk_bytes) & self.rotation.turns
-        found: dict[int, Loads] = {}
-        for some in (small & (sizes > 0.0), ~small & (sizes > 0.0)):
-            largest = float(sizes[some].max(initial=0.0))
+        loads: dict[int, Loads] = {}
+        for chosen in (small & (sizes > 0.0), ~small & (sizes > 0.0)):
+            largest = float(sizes[chosen].max(initial=0.0))
             part = replace(
-                flows.part(some), size_bytes=largest, weights=sizes[some] / largest if largest else None
+                flows.part(chosen), size_bytes=largest, weights=sizes[chosen] / largest if largest else None
             )
-            found |= zip(np.flatnonzero(some).tolist(), self._apart(part), strict=True)
-        alone = super().loads_apart(circuits, flows.part(sizes == 0.0))
-        found |= zip(np.flatnonzero(sizes == 0.0).tolist(), alone, strict=True)
-        return [found[flow] for flow in range(sizes.size)]
+            loads |= zip(np.flatnonzero(chosen).tolist(), self._apart(part), strict=True)
+        empty = super().loads_apart(circuits, flows.part(sizes == 0.0))
+        loads |= zip(np.flatnonzero(sizes == 0.0).tolist(), empty, strict=True)
+        return [loads[flow] for flow in range(sizes.size)]
 
     def _apart(self, flows: Flows) -> list[Loads]:
-        """Return what each of flows takes of links that are all small or all large."""
-        latency_s, total, size = self.graph(None).latency_s, self.endpoints, self.node_size
+        """Return the loads of each flow, where all are below `bulk_bytes`, or none is.
+
+        Flows of one rail share its relays: each is given the mean of the relayed load.
+        """
+        latency_s, ports, size = self.graph(None).latency_s, 2 * self.endpoints, self.node_size
         off_node = self.scale_up.off_node(flows)
-        rails = np.where(off_node, self.scale_up.rail_of(flows.destinations), size)
-        found: dict[int, Loads] = {}
+        rails = np.where(off_node, self.scale_up.rail_of(flows.destinations), size)  # `size`: inside a node
+        loads: dict[int, Loads] = {}
         for rail in np.unique(rails).tolist():
-            here = np.flatnonzero(rails == rail)
-            routes = self.route(None, flows.part(here))
-            shared, scale, more_s = np.zeros(2 * total), 1.0, 0.0
+            on_rail = np.flatnonzero(rails == rail)
+            part = flows.part(on_rail)
+            routes = self.route(None, part)
+            relay_load, scale, more_s = np.zeros(ports), 1.0, 0.0
             if rail < size:
-                part = flows.part(here)
                 relays = self._relays(part)
-                further, more_s = self._beyond_direct(part, relays)
-                relayed = np.tile(further * relays.carried, 2)
-                own = route_loads(routes, latency_s, part.weights)
-                ports = np.bincount(own.links, own.usage, latency_s.size)[: 2 * total]
-                scale = self._stretch(part, relays, ports + relayed)
-                shared = relayed / float(part.sizes_bytes.sum() / part.size_bytes)
-            for flow, route in zip(here.tolist(), routes, strict=True):
-                links = route[route >= 0]
-                usage = np.bincount(links, minlength=latency_s.size).astype(float)
-                usage[: 2 * total] = scale * (usage[: 2 * total] + shared)
-                taken = np.flatnonzero(usage)
-                path_s = float(latency_s[links].sum()) + more_s
-                found[flow] = Loads(links=taken, usage=usage[taken], latency_s=path_s)
-        return [found[flow] for flow in range(off_node.size)]
+                further_hops, more_s = self._beyond_direct(part, relays)
+                relayed = np.tile(further_hops * relays.carried, 2)
+                direct = route_loads(routes, latency_s, part.weights)
+                direct_usage = np.bincount(direct.links, direct.usage, latency_s.size)[:ports]
+                scale = self._port_factor(part, relays, direct_usage + relayed)
+                relay_load = relayed / float(part.sizes_bytes.sum() / part.size_bytes)
+            for flow, route in zip(on_rail.tolist(), routes, strict=True):
+                crossed = route[route >= 0]
+                usage = np.bincount(crossed, minlength=latency_s.size).astype(float)
+                usage[:ports] = scale * (usage[:ports] + relay_load)
+                links = np.flatnonzero(usage)
+                path_s = float(latency_s[crossed].sum()) + more_s
+                loads[flow] = Loads(links=links, usage=usage[links], latency_s=path_s)
+        return [loads[flow] for flow in range(off_node.size)]
 
     def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
-        """Return the same past failed links; ends whose port is down relay nothing."""
+        """Return the loads with detours past failed links; ends whose port is down relay nothing."""
         ports = failed[failed < 2 * self.endpoints] % self.endpoints
-        return self._spread(flows, self.around(circuits, flows, failed), np.unique(ports))
+        return self._loads_on(flows, self.around(circuits, flows, failed), np.unique(ports))
 
-    def _spread(self, flows: Flows, routes: np.ndarray, barred: np.ndarray) -> Loads:
-        """Return what flows take of every link on some routes, relays other than the barred ends included."""
+    def _loads_on(self, flows: Flows, routes: np.ndarray, barred: np.ndarray) -> Loads:
+        """Return the loads of flows on given routes [F, H], and of relays; barred ends [n] relay nothing."""
         crossed = routes >= 0
         graph, total = self.graph(None), self.endpoints
-        each = np.ones(len(routes)) if flows.weights is None else flows.weights
-        carried = np.broadcast_to(each[:, None], routes.shape)[crossed]
+        weights = np.ones(len(routes)) if flows.weights is None else flows.weights
+        carried = np.broadcast_to(weights[:, None], routes.shape)[crossed]
         usage = np.bincount(routes[crossed], weights=carried, minlength=graph.latency_s.size)
         latency_s = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
         off_node = self.scale_up.off_node(flows)
-        if each[off_node].any():
-            entered, left = (
-                routes[crossed & (routes < total)],
-                routes[(routes >= total) & (routes < 2 * total)],
+        if weights[off_node].any():
+            enters_rail = crossed & (routes < total)
+            leaves_rail = (routes >= total) & (routes < 2 * total)
+            on_rails = replace(
+                flows,
+                sources=routes[enters_rail],
+                destinations=routes[leaves_rail] - total,
+                weights=None if flows.weights is None else weights[enters_rail.any(axis=1)],
             )
-            weights = None if flows.weights is None else each[(crossed & (routes < total)).any(axis=1)]
-            outside = replace(flows, sources=entered, destinations=left - total, weights=weights)
-            found = self._relays(outside, barred)
-            further, more_s = self._beyond_direct(flows, found)
-            ports = usage[: 2 * total] + np.tile(further * found.carried, 2)
-            usage[: 2 * total] = ports * self._stretch(flows, found, ports)
+            relays = self._relays(on_rails, barred)
+            further_hops, more_s = self._beyond_direct(flows, relays)
+            ports = usage[: 2 * total] + np.tile(further_hops * relays.carried, 2)
+            usage[: 2 * total] = ports * self._port_factor(flows, relays, ports)
             latency_s = np.where(off_node, latency_s + more_s, latency_s)
         links = np.flatnonzero(usage)
         return Loads(links=links, usage=usage[links], latency_s=float(latency_s.max(initial=0.0)))
 
     def _beyond_direct(self, flows: Flows, relays: Relays) -> tuple[float, float]:
-        """Return how often flows cross circuits beyond the direct one, and how much longer their way is."""
+        """Return the mean circuits that flows cross beyond one, and the latency beyond the direct path, s."""
         if self._small(flows):
             longer_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
             return self.rotation.mean_hops - 1.0, longer_s
         return relays.relayed_share, self.hop_latency_s * (relays.relayed_share > 0.0)
 
-    def _stretch(self, flows: Flows, relays: Relays, usage: np.ndarray) -> float:
-        """Return the factor on what flows take of ports; full circuits leave the rest of ports idle."""
+    def _port_factor(self, flows: Flows, relays: Relays, usage: np.ndarray) -> float:
+        """Return the factor on the loads of ports with which the busiest port limits flows to `relays.rate`.
+
+        A circuit may be full while others of the port are idle: the port then counts as full.
+        """
         return 1.0 if self._small(flows) else (self.ends - 1) / relays.rate / float(usage.max())
 
     def _small(self, flows: Flows) -> bool:
-        """Return whether flows cross several lanes at once instead of waiting."""
+        """Return whether flows take several hops at once instead of waiting for their circuits."""
         return flows.size_bytes < self.bulk_bytes and self.rotation.turns
 
     def _relays(self, flows: Flows, barred: np.ndarray = NOBODY) -> Relays:
-        """Return how flows that leave their nodes share the circuits; `carried` by endpoint, shape [E]."""
+        """Return the division between circuits and relays of flows that leave their nodes, over all rails.
+
+        The slowest rail limits all; `carried` is by endpoint, shape [E]. Endpoints `barred` [n] relay
+        nothing.
+        """
         off_node = self.scale_up.off_node(flows)
         destinations = flows.destinations[off_node]
         sources = self.scale_up.carriers(flows.sources, flows.destinations)[off_node]
         rails = self.scale_up.rail_of(destinations)
         always = self.relaying is Relaying.ALWAYS or self._small(flows)
         carried = np.zeros(self.endpoints)
-        seen: dict[bytes, Relays] = {}
-        each = np.ones(len(destinations)) if flows.weights is None else flows.weights[off_node]
-        for rail in np.unique(rails[each > 0.0]):
-            here = rails == rail
+        by_traffic: dict[bytes, Relays] = {}
+        weights = np.ones(len(destinations)) if flows.weights is None else flows.weights[off_node]
+        for rail in np.unique(rails[weights > 0.0]):
+            on_rail = rails == rail
+            ends = self.scale_up.node_of(sources[on_rail]), self.scale_up.node_of(destinations[on_rail])
             count = np.zeros((self.ends, self.ends))
-            np.add.at(
-                count,
-                (self.scale_up.node_of(sources[here]), self.scale_up.node_of(destinations[here])),
-                each[here],
-            )
+            np.add.at(count, ends, weights[on_rail])
             dead = self.scale_up.node_of(barred[self.scale_up.rail_of(barred) == rail])
             key = count.tobytes() + dead.tobytes()
-            if key not in seen:
-                seen[key] = relay_always(count, dead) if always else relay_surplus(count, dead)
-            carried[rail :: self.node_size] = seen[key].carried
-        least = min(seen.values(), key=lambda one: one.rate)
-        direct = min(one.direct for one in seen.values())
-        return Relays(rate=least.rate, direct=min(direct, least.rate), carried=carried)
+            if key not in by_traffic:
+                by_traffic[key] = relay_always(count, dead) if always else relay_surplus(count, dead)
+            carried[rail :: self.node_size] = by_traffic[key].carried
+        rate = min(relays.rate for relays in by_traffic.values())
+        direct = min(relays.direct for relays in by_traffic.values())
+        return Relays(rate=rate, direct=min(direct, rate), carried=carried)
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
@@ -628,10 +645,10 @@ class RotorFabric(NodeFabric, GraphFabric):
 
 
 def reach(switch: OpticalSwitch) -> int:
-    """Return how many ends one lane meets through a switch: its settings, or all of its ports."""
+    """Return the number of ends that one lane meets through a switch: its settings, or all of its ports."""
     return switch.positions if switch.positions > 1 else switch.usable_ports
 
 
 def least_lanes(switch: OpticalSwitch, ends: int) -> int:
-    """Return how many lanes an end needs to meet all others."""
+    """Return the lanes that an end needs to meet all others."""
     return -(-ends // reach(switch))

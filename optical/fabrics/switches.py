@@ -1,4 +1,4 @@
-"""Optical circuit switches, the lanes that shine through them, whether light arrives, and lost chassis."""
+"""Optical circuit switches and the lanes through them: time to turn, power budgets, chassis and failures."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 PARAMETERS = Path(__file__).parents[1] / "parameters"
 NORMAL = NormalDist()
 MOST_LANES = 1024
-"""Most lanes of a card or an accelerator; a choice, far beyond the eight of today's."""
+"""Most lanes of a card or an accelerator that is accepted; a choice, far beyond the eight of today's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpticalSwitch(Checked):
-    """A switch that joins fibres: N inputs to N outputs, any lane rate, no packets.
+    """Switch that joins fibres optically: N inputs to N outputs, at any lane rate, without packets.
 
     Notes
     -----
-    Between a command and the next bit stand the control plane, the motion itself and the receivers finding
-    the signal again: ``reconfiguration_s = control_s + switch_s max(1, positions / 2) + relock_s``. A rotor
-    steps through its `positions` one by one and meets the wanted one after half of them on average; whether
-    it holds the wanted matching at all is not checked.
+    From the decision to the next bit pass the time of the control plane, of the motion, and of the receivers
+    to lock again: ``reconfiguration_s = control_s + switch_s max(1, positions / 2) + relock_s``. A rotor
+    steps through its `positions` one by one and reaches the wanted one after half of them on average; whether
+    it has the wanted matching at all is not checked.
     """
 
     name: str = "switch"
@@ -90,7 +90,7 @@ class OpticalSwitch(Checked):
         return self.turn_s(1)
 
     def turn_s(self, ports: int) -> float:
-        """Return the time until light passes the last of some ports that turn at once, its median.
+        """Return the median time until light passes the last of a number of ports that turn together.
 
         Notes
         -----
@@ -109,7 +109,7 @@ class OpticalSwitch(Checked):
         return self.control_s + self.switch_s + self.relock_s
 
     def item(self, count: int) -> BillItem:
-        """Return so many chassis as a line of a bill of materials."""
+        """Return a number of chassis as a line of a bill of materials."""
         return BillItem(count=count, w_each=self.static_w, usd_each=self.ports * self.port_price_usd)
 
 
@@ -156,16 +156,16 @@ class LaneOptics(Checked):
         return 2 * self.latency_s + self.fibre_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
 
     def shared_bytes_per_s(self, nic: Nic, lanes: int) -> float:
-        """Return the rate that a long transfer reaches over one of so many lanes of a card, one way."""
+        """Return the rate that a long transfer reaches over one of a card's lanes, one way."""
         return min(self.bandwidth_bytes_per_s, nic.bandwidth_bytes_per_s / lanes) * nic.efficiency
 
     @property
     def fibres(self) -> int:
-        """Fibres that end at one: with circulators, one carries both directions."""
+        """Fibres that end at a lane's transceiver: with circulators one, which carries both directions."""
         return 1 if self.circulators else 2
 
     def item(self, count: int, laser_w: float) -> BillItem:
-        """Return so many lanes, each with a laser of so much power, as a line of a bill of materials."""
+        """Return a number of lanes, with the electrical power of each laser, as a line of a bill."""
         return BillItem(
             count=count,
             w_each=self.electronics_w + laser_w,
@@ -191,9 +191,9 @@ class LaneBudget:
     """Power budget of one optical lane."""
 
     losses_db: tuple[tuple[str, float], ...]
-    """Each element with its loss."""
+    """Names of elements, each with its loss."""
     launch_dbm: float
-    """Power that must be launched for the link to close."""
+    """Power that must be launched for the receiver to get what it needs."""
     laser_w: float
     """Electrical power of the laser that launches it."""
 
@@ -255,7 +255,7 @@ def lane_budget(
 
 
 def switch_stages(switch: OpticalSwitch, rail: int) -> int:
-    """Return how many switches a circuit passes so that any of `rail` endpoints reaches any other.
+    """Return the number of switches that a circuit passes if any of `rail` endpoints reaches any other.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ def switch_stages(switch: OpticalSwitch, rail: int) -> int:
 
 
 def switch_chassis(switch: OpticalSwitch, rail: int, planes: int) -> int:
-    """Return how many chassis join the rails.
+    """Return the number of chassis of all planes.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ load_optics = Shelf(LaneOptics, PARAMETERS / "transceivers.csv")
 
 
 def chassis_of(switch: OpticalSwitch, rail: int, planes: int) -> np.ndarray:
-    """Return the chassis that each port of each plane is on, shape [planes, rail].
+    """Return the chassis behind each port of each plane, shape [planes, rail].
 
     Parameters
     ----------
@@ -344,13 +344,13 @@ def chassis_of(switch: OpticalSwitch, rail: int, planes: int) -> np.ndarray:
 
 
 def chassis_ports(switch: OpticalSwitch, rail: int, planes: int, chassis: int) -> np.ndarray:
-    """Return plane and place of every port that is lost with a chassis, shape [n, 2].
+    """Return plane and place of every port that fails with a chassis, shape [n, 2].
 
     Notes
     -----
-    An end whose light is cut one way is down both ways. A plane of three stages with m middles carries any
-    matching of m ends an edge (Clos, Bell Syst. Tech. J. 32, 1953; rearrangeable by König's theorem), so with
-    fewer middles the last ends of a full edge go dark.
+    A port whose light is cut in one direction is down in both. A plane of three stages with m middle switches
+    carries any matching of m ports for each edge switch (Clos, Bell Syst. Tech. J. 32, 1953; rearrangeable by
+    König's theorem), so with fewer middles the last ports of each full edge go dark.
     """
     first = chassis_of(switch, rail, planes)
     if switch_stages(switch, rail) == 1:
@@ -367,18 +367,18 @@ def chassis_ports(switch: OpticalSwitch, rail: int, planes: int, chassis: int) -
 
 
 def spare_time_s(switch: OpticalSwitch, chassis: Sequence[int]) -> float:
-    """Return the time until spare ports carry what failed ports of these chassis, one for each port, did.
+    """Return the time until spare ports have replaced failed ones, whose chassis are given.
 
     Raises
     ------
     ParameterError
-        If a chassis has fewer spares.
+        If a chassis has too few spare ports.
     """
-    for one in sorted(set(chassis)):
-        wanted = list(chassis).count(one)
+    for number in sorted(set(chassis)):
+        wanted = list(chassis).count(number)
         if wanted > switch.spare_ports:
             msg = (
-                f"{wanted} ports of switch {one} should be replaced, and '{switch.name}' keeps "
+                f"{wanted} ports of switch {number} should be replaced, and '{switch.name}' keeps "
                 f"{switch.spare_ports} spare ports (fabric.switch.spare_ports); replace fewer, or repair them"
             )
             raise ParameterError(msg)
@@ -386,7 +386,7 @@ def spare_time_s(switch: OpticalSwitch, chassis: Sequence[int]) -> float:
 
 
 class SwitchedCircuits(NodeFabric, CircuitFabric, Protocol):
-    """Nodes whose circuits pass optical switches in planes, each a network of its own."""
+    """Nodes whose circuits pass optical switches in planes, each of which is a network of its own."""
 
     switch: OpticalSwitch
     optics: LaneOptics
@@ -406,7 +406,7 @@ class SwitchedCircuits(NodeFabric, CircuitFabric, Protocol):
     @property
     @abstractmethod
     def port_chassis(self) -> np.ndarray:
-        """Optical switches that each port takes ports of, shape [ports, lanes of a port]."""
+        """Optical switch behind each lane of each port, shape [ports, lanes of a port]."""
         ...
 
     @cached_property
@@ -427,9 +427,9 @@ class SwitchedCircuits(NodeFabric, CircuitFabric, Protocol):
 
     @property
     def switches(self) -> int:
-        """Optical switches."""
+        """Number of optical switches."""
         return switch_chassis(self.switch, self.joined, self.planes)
 
     def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed ports [n] did."""
+        """Return the time until spare ports of the switches have replaced failed ports [n]."""
         return spare_time_s(self.switch, self.port_chassis[ports].ravel().tolist())

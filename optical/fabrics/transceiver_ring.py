@@ -1,6 +1,6 @@
-"""Nodes in a ring whose transceivers are the switches: each reaches several neighbours, one at a time.
+"""Nodes in a ring whose transceivers contain the optical switches: each has fibres to several neighbours.
 
-Circuits pass by nodes that failed, as far as their fibres reach.
+A transceiver uses one of its fibres at a time. Circuits bypass failed nodes as far as the fibres reach.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from simulator.units import BITS_PER_BYTE
 
 @dataclass(frozen=True, kw_only=True)
 class RingCircuits:
-    """Circuits of a ring, from every node to nodes that work; treat as immutable.
+    """Circuits of a ring of N nodes, W of which work; treat as immutable.
 
     References
     ----------
-    Shou et al., "InfiniteHBD", SIGCOMM 2025, arXiv:2502.03885: transceivers turn to the next node
-    that works, so that K - 1 failed ones in a row are passed by.
+    Shou et al., "InfiniteHBD", SIGCOMM 2025, arXiv:2502.03885: transceivers turn to the next working node, so
+    that up to K - 1 failed ones in a row are bypassed.
     """
 
     nodes: int
     """Nodes of the ring."""
     hop: int = 1
-    """Circuits lead to the h-th next node that works, and to the h-th before; dimensionless."""
+    """Circuits join each working node to the h-th working one after it, and before it; dimensionless."""
     reach: int = 1
-    """Nodes, failed ones included, that a circuit may lead further at most; dimensionless."""
+    """Farthest node, failed ones counted, to which a circuit can lead; dimensionless."""
     failed: tuple[int, ...] = ()
-    """Nodes that are passed by."""
+    """Nodes that are bypassed."""
 
     @cached_property
     def working(self) -> np.ndarray:
@@ -55,95 +55,93 @@ class RingCircuits:
 
     @cached_property
     def place(self) -> np.ndarray:
-        """Place of every node among those that work, -1 for one that failed, shape [N]."""
-        found = np.full(self.nodes, NO_LINK, dtype=np.int64)
-        found[self.working] = np.arange(self.working.size)
-        return found
+        """Index of each node in `working`, -1 for one that failed, shape [N]."""
+        place = np.full(self.nodes, NO_LINK, dtype=np.int64)
+        place[self.working] = np.arange(self.working.size)
+        return place
 
     @cached_property
     def _closed(self) -> np.ndarray:
-        """Whether the circuit from each working node to the next one that it is for can be had, shape [W]."""
+        """Whether fibres reach for the circuit forward from each working node, bool [W]."""
         count = self.working.size
         ahead = self.working[(np.arange(count) + self.hop) % max(count, 1)]
-        further = (ahead - self.working) % self.nodes + self.nodes * (self.hop // max(count, 1))
-        closed: np.ndarray = further <= self.reach
+        distance = (ahead - self.working) % self.nodes + self.nodes * (self.hop // max(count, 1))
+        closed: np.ndarray = distance <= self.reach
         return closed
 
     def ahead(self, sign: int) -> np.ndarray:
-        """Return the node that each one's circuit forward (+1) or back (-1) leads to, -1 if dark; [N]."""
-        found = np.full(self.nodes, NO_LINK, dtype=np.int64)
+        """Return the node at the end of each one's circuit forward (+1) or back (-1), -1 if dark, [N]."""
+        ahead = np.full(self.nodes, NO_LINK, dtype=np.int64)
         count = self.working.size
-        other = (np.arange(count) + sign * self.hop) % max(count, 1)
-        lit = self._closed if sign > 0 else self._closed[other]
-        found[self.working] = np.where(lit, self.working[other], NO_LINK)
-        return found
+        peer = (np.arange(count) + sign * self.hop) % max(count, 1)
+        lit = self._closed if sign > 0 else self._closed[peer]
+        ahead[self.working] = np.where(lit, self.working[peer], NO_LINK)
+        return ahead
 
     def jumps(self, sources: np.ndarray, destinations: np.ndarray, sign: int) -> np.ndarray:
-        """Return the circuits from node to node forward or back, inf where they do not lead there, shape [F].
+        """Return the number of circuits from node to node forward (+1) or back (-1), [F].
 
-        A node that failed leads nowhere, but to itself.
+        Infinite where they do not lead there; a failed node reaches itself only.
         """
-        one, other = self.place[sources], self.place[destinations]
-        found = self._steps[sign * (other - one) % self._steps.size]
-        lost = (one < 0) | (other < 0) | (found > self._unbroken(sign, self._turns)[one])
-        return np.where(sources == destinations, 0.0, np.where(lost, np.inf, found))
+        start, end = self.place[sources], self.place[destinations]
+        circuits = self._circuits_to[sign * (end - start) % self._circuits_to.size]
+        lost = (start < 0) | (end < 0) | (circuits > self._unbroken(sign)[start])
+        return np.where(sources == destinations, 0.0, np.where(lost, np.inf, circuits))
 
-    def turn(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the place of working nodes among those that circuits forward pass in turn, shape [F]."""
+    def order(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the position of working nodes in the order in which circuits forward visit them, [F]."""
         place = self.place[nodes]
-        return self._steps[place - place % (self._steps.size // self._turns)]
+        return self._circuits_to[place - place % (self._circuits_to.size // self._cycle)]
 
     @property
-    def _turns(self) -> int:
-        """Circuits from a node that works back to itself."""
+    def _cycle(self) -> int:
+        """Circuits forward from a working node back to itself."""
         count = max(self.working.size, 1)
         return count // math.gcd(self.hop, count)
 
     @cached_property
-    def _steps(self) -> np.ndarray:
-        """Circuits forward over each number of working nodes, inf if none lead there, shape [W]."""
-        steps = np.full(max(self.working.size, 1), np.inf)
-        steps[np.arange(self._turns) * self.hop % steps.size] = np.arange(self._turns)
-        return steps
+    def _circuits_to(self) -> np.ndarray:
+        """Circuits forward to the k-th next working node, by k, inf if they do not lead there, shape [W]."""
+        circuits = np.full(max(self.working.size, 1), np.inf)
+        circuits[np.arange(self._cycle) * self.hop % circuits.size] = np.arange(self._cycle)
+        return circuits
 
-    def _unbroken(self, sign: int, turns: int) -> np.ndarray:
-        """Return how many circuits in a row lead on from each working node, inf if all do, shape [W]."""
+    def _unbroken(self, sign: int) -> np.ndarray:
+        """Return the lit circuits in a row from each working node on, inf if all are lit, shape [W]."""
         count = self.working.size
         if self._closed.all():
             return np.full(max(count, 1), np.inf)
         every = np.arange(count)
         lit = self._closed if sign > 0 else self._closed[(every - self.hop) % count]
-        found, here, going = np.zeros(count), every, np.ones(count, dtype=bool)
-        for _ in range(turns):
-            going = going & lit[here]
+        length, place, going = np.zeros(count), every, np.ones(count, dtype=bool)
+        for _ in range(self._cycle):
+            going = going & lit[place]
             if not going.any():
                 break
-            found += going
-            here = (here + sign * self.hop) % count
-        return found
+            length += going
+            place = (place + sign * self.hop) % count
+        return length
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransceiverRing(CircuitFabric):
-    """Accelerators in a chain through their nodes; the ends of a node shine on one of the next K nodes.
+    """Accelerators in a chain through each node, whose ends have circuits to one of the next K nodes.
 
     Notes
     -----
-    Accelerator e is the ``e % node``-th of its node's chain. Link 2 e leads forward, to the next in the chain
-    or from the last of a node to the first of the node h further on; link 2 e + 1 leads back. Circuits have
-    the h of all nodes, from 1 to what `hops` leaves: nodes that failed before (`failed_nodes`) stand evenly
-    apart, and a circuit that skips one takes one hop more. Nodes that fail during a run are passed by too, as
-    far as fibres reach (`optical.fabrics.transceiver_ring`).
+    Accelerator e is number ``e % node`` in its node's chain. Link 2 e leads forward, to the next in the chain
+    or from the last of a node to the first of the node h further on; link 2 e + 1 leads back. All circuits
+    have the same h, from 1 to `reach`: nodes that failed before the job (`failed_nodes`) are spread evenly,
+    and a circuit that bypasses one needs one hop more. Nodes that fail during a run are bypassed too, as far
+    as fibres reach (`RingCircuits`).
 
-    A ring of consecutive accelerators uses every link once in each direction, its way back to the first
+    A ring of consecutive accelerators uses every link once in each direction, from the last to the first
     included, so that any number of nodes makes a ring of full rate. There is no other network: all other
-    traffic goes along the chain too.
+    traffic goes along the chain too. Where the paths forward and back are equally long, every other source
+    goes forward, as on a torus (`simulator.topology.torus.TorusPaths`).
 
-    Of ways forward and back that are equally long, sources take turns by their places, as on a torus
-    (`simulator.topology.torus.TorusPaths`).
-
-    Flows that leave their nodes want the h over which they pass the fewest links; when it is not lit, every
-    transceiver between nodes turns.
+    Flows that leave their nodes want the h with which they cross the fewest links; if circuits have another,
+    every transceiver between nodes turns.
 
     References
     ----------
@@ -159,11 +157,11 @@ class TransceiverRing(CircuitFabric):
     hops: int = 2
     """Neighbours in each direction to which a node has fibres, K; dimensionless."""
     failed_nodes: int = 0
-    """Nodes, beside those that work, that the ring passes by; dimensionless."""
+    """Failed nodes, beside those that work, that the ring bypasses from the start; dimensionless."""
     link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
-    """Ports at the ends of a link and copper in a node; its bandwidth counts for each lane of the ring."""
+    """Copper link between neighbours in a node, with the ports at its ends."""
     copper_links: int = 8
-    """Such links between neighbours in a node; dimensionless."""
+    """Copper links side by side between neighbours in a node; dimensionless."""
     switch: OpticalSwitch = field(default_factory=lambda: load_switch("transceiver-switch"))
     """The switch in a transceiver."""
     optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
@@ -200,7 +198,7 @@ class TransceiverRing(CircuitFabric):
 
     @cached_property
     def traits(self) -> Traits:
-        """Transceivers that fail together, those at both ends of a node."""
+        """Ports are nodes: the transceivers at both ends of a node fail together."""
         return Traits(
             reconfiguration_s=self.switch.reconfiguration_s,
             ports=Ports(owner=PortOwner.NODE, owners=self.nodes, lanes=1),
@@ -217,15 +215,15 @@ class TransceiverRing(CircuitFabric):
 
     @property
     def reach(self) -> int:
-        """Greatest h, in nodes that work, that every node's fibres allow."""
+        """Largest h, in working nodes, for which the fibres of every node suffice."""
         runs = min(self.failed_nodes, self.nodes)
         if not runs:
             return self.hops
         apart = max(1, self.nodes // runs)
-        found = 0
-        while found < self.hops and (found + 1) + self.skipped * -(-(found + 1) // apart) <= self.hops:
-            found += 1
-        return found
+        hop = 0
+        while hop < self.hops and (hop + 1) + self.skipped * -(-(hop + 1) // apart) <= self.hops:
+            hop += 1
+        return hop
 
     @cached_property
     def budget(self) -> LaneBudget:
@@ -251,7 +249,7 @@ class TransceiverRing(CircuitFabric):
         return LinkGraph(capacity_bytes_per_s=rate, latency_s=latency_s)
 
     def heads(self, circuits: RingCircuits) -> np.ndarray:
-        """Return where each link ends, -1 if nowhere, shape [2 E]."""
+        """Return the endpoint at the end of each link, -1 for dark ones, shape [2 E]."""
         every = np.arange(self.endpoints)
         number, local = np.divmod(every, self.node)
         after, before = circuits.ahead(+1)[number], circuits.ahead(-1)[number]
@@ -287,24 +285,24 @@ class TransceiverRing(CircuitFabric):
         }
 
     def circuits(self, hop: int = 1, failed: tuple[int, ...] = ()) -> RingCircuits:
-        """Return circuits over so many nodes, past those that failed during the run."""
+        """Return circuits of a hop that bypass nodes which failed during the run."""
         return RingCircuits(nodes=self.nodes, hop=hop, reach=self.reach, failed=failed)
 
     def initial(self, demand: tuple[Flows, ...]) -> RingCircuits:
-        """Return the circuits at the start of a step: over the hop that the first axis wants."""
+        """Return the circuits at the start of a step, with the hop that the first axis wants."""
         return next((self._wanted(flows) for flows in demand if self._off_node(flows).any()), self.circuits())
 
     def configure(
         self, circuits: RingCircuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[RingCircuits, Reconfiguration]:
-        """Return the hop that flows want, and what it costs to turn all transceivers between nodes to it."""
+        """Return circuits with the hop that flows want, and the reconfiguration of all transceivers to it."""
         if self.connected(circuits, flows):
             return circuits, Reconfiguration()
         wanted = self._wanted(flows, circuits.failed)
-        return wanted, self._turn(circuits, wanted)
+        return wanted, self._reconfiguration(circuits, wanted)
 
-    def _turn(self, circuits: RingCircuits, after: RingCircuits) -> Reconfiguration:
-        """Return what it costs to turn circuits into others."""
+    def _reconfiguration(self, circuits: RingCircuits, after: RingCircuits) -> Reconfiguration:
+        """Return the time, the links and the energy of turning circuits into others."""
         heads = self.heads(after)
         moved = np.flatnonzero(self.heads(circuits) != heads)
         modules = -(-self.lanes // self.lanes_per_transceiver) * int((heads[moved] >= 0).sum())
@@ -315,20 +313,20 @@ class TransceiverRing(CircuitFabric):
         )
 
     def port_name(self, port: int) -> str:
-        """Return what the transceivers of a node are called in messages."""
+        """Return the name of a node's transceivers for messages."""
         return f"the transceivers of node {port}"
 
     def without(self, circuits: RingCircuits, failed: np.ndarray) -> tuple[RingCircuits, Reconfiguration]:
-        """Return circuits that pass by some nodes [n] and no others; those beside them turn."""
+        """Return circuits that bypass just these nodes, shape [n], and the turns of those beside them."""
         after = self.circuits(circuits.hop, tuple(failed.tolist()))
-        return after, self._turn(circuits, after)
+        return after, self._reconfiguration(circuits, after)
 
     def graph(self, circuits: RingCircuits) -> LinkGraph:
-        """Return the links; circuits change where they lead, not what they carry."""
+        """Return the capacity and latency of all links, the same for all circuits."""
         return self._graph
 
     def connected(self, circuits: RingCircuits, flows: Flows) -> bool:
-        """Return whether the hop that is lit is what flows want and leads there, or none leaves its node."""
+        """Return whether circuits have the hop that flows want and lead to their ends."""
         if not self._off_node(flows).any():
             return True
         if self._wanted(flows, circuits.failed) != circuits:
@@ -344,20 +342,20 @@ class TransceiverRing(CircuitFabric):
             )
             raise RouteError(msg)
         ahead, back = self._lengths(circuits, flows)
-        turn = circuits.turn(flows.sources // self.node) * self.node + flows.sources % self.node
-        forward = (ahead < back) | ((ahead == back) & (turn % 2 == 0))
+        order = circuits.order(flows.sources // self.node) * self.node + flows.sources % self.node
+        forward = (ahead < back) | ((ahead == back) & (order % 2 == 0))
         length = np.where(forward, ahead, back)
         heads = self.heads(circuits)
         links = np.full((flows.sources.size, int(length.max(initial=0))), NO_LINK, dtype=np.int64)
-        here = np.array(flows.sources)
+        endpoint = np.array(flows.sources)
         for hop in range(links.shape[1]):
             going = np.flatnonzero(length > hop)
-            links[going, hop] = 2 * here[going] + ~forward[going]
-            here[going] = heads[links[going, hop]]
+            links[going, hop] = 2 * endpoint[going] + ~forward[going]
+            endpoint[going] = heads[links[going, hop]]
         return links
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        """Return the dynamic energy of carrying all flows once, over every link of their paths."""
         passed = flows.moved_bytes(np.minimum(*self._lengths(self._wanted(flows), flows)))
         return passed * BITS_PER_BYTE * self.link.energy_j_per_bit
 
@@ -376,17 +374,15 @@ class TransceiverRing(CircuitFabric):
         )
 
     def _lengths(self, circuits: RingCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the links forward and back from source to destination, inf where there is no way; [F]."""
+        """Return the links on each flow's paths forward and back, [F] each; inf where there is no path."""
         local = flows.destinations % self.node - flows.sources % self.node
         ends = flows.sources // self.node, flows.destinations // self.node
-        found = []
-        for sign in (1, -1):
-            length = circuits.jumps(*ends, sign) * self.node + sign * local
-            found.append(np.where(length < 0, np.inf, length))
-        return found[0], found[1]
+        lengths = (circuits.jumps(*ends, sign) * self.node + sign * local for sign in (1, -1))
+        forward, back = (np.where(length < 0, np.inf, length) for length in lengths)
+        return forward, back
 
     def _wanted(self, flows: Flows, failed: tuple[int, ...] = ()) -> RingCircuits:
-        """Return the circuits over which flows pass the fewest links; the shorter hop of equal ones."""
+        """Return the circuits over which flows cross the fewest links; of equal ones those of least hop."""
         choices = [self.circuits(hop, failed) for hop in range(1, self.reach + 1)]
-        passed = [float(np.minimum(*self._lengths(one, flows)).sum()) for one in choices]
-        return choices[int(np.argmin(passed))]
+        crossed = [float(np.minimum(*self._lengths(choice, flows)).sum()) for choice in choices]
+        return choices[int(np.argmin(crossed))]

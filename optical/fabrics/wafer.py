@@ -1,6 +1,7 @@
 """Optical circuits inside the scale-up domain: chips of a wafer joined by light, wafers by packets.
 
-Geometry, losses and lanes are those of wafers and optical interposers.
+`Wafer` has geometry, losses and lanes of a wafer or optical interposer, `WaferFabric` the fabric of such
+wafers.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_db
 
 @dataclass(frozen=True, kw_only=True)
 class Wafer(Checked):
-    """Chips on a grid above waveguides, whose switches lay circuits from chip to chip.
+    """Chips on a grid above waveguides, whose switching elements set up circuits from chip to chip.
 
     Notes
     -----
-    A circuit goes along rows and columns. For each tile that it comes to it passes a pitch of waveguide, a
-    seam between reticles, a switch and the crossings of a tile; one more switch stands at its start.
+    A circuit goes along rows and columns. Each tile that it enters costs a pitch of waveguide, a seam between
+    reticles, a switching element and the crossings of a tile; one more element is at its start.
     """
 
     name: str = "wafer"
@@ -66,7 +67,7 @@ class Wafer(Checked):
     waveguide_loss_db_per_m: float
     """Loss of the waveguides."""
     crossings: int
-    """Waveguides that a circuit crosses for each tile that it comes to."""
+    """Waveguides that a circuit crosses in each tile that it enters."""
     crossing_loss_db: float
     """Loss of one crossing."""
     stitch_loss_db: float
@@ -104,12 +105,12 @@ class Wafer(Checked):
 
     @property
     def columns(self) -> int:
-        """Chips in a row of the grid that comes nearest to a square."""
+        """Chips in a row of the grid, which is as near to a square as possible."""
         return math.ceil(math.sqrt(self.chips))
 
     @property
     def longest_hops(self) -> int:
-        """Tiles that the longest circuit comes to: from corner to corner along rows and columns."""
+        """Tiles that the longest circuit enters: from corner to corner along rows and columns."""
         return self.columns - 1 + math.ceil(self.chips / self.columns) - 1
 
     @property
@@ -124,7 +125,7 @@ class Wafer(Checked):
         return self.end_latency_s + light_s
 
     def budget(self) -> LaneBudget:
-        """Return where the light of the longest circuit goes; every lane launches what that one needs.
+        """Return the power budget of the longest circuit; every lane launches the power that it needs.
 
         Raises
         ------
@@ -160,14 +161,14 @@ load_wafer = Shelf(Wafer, PARAMETERS / "wafers.csv")
 
 @dataclass(frozen=True, kw_only=True)
 class WaferFabric(BesidePackets, CircuitsBeside):
-    """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.
+    """Wafers whose chips are joined by optical circuits, laid out for the step or for one axis of it.
 
     Notes
     -----
-    A node is a wafer. Rings of spread strides serve all-reduces, matchings the rest; chips without a circuit
-    of their own are reached over others, each of which converts the light. Between wafers flows take the
-    packet fabric; what its description says of rate, power and price inside its nodes is replaced by the
-    wafer's, its library's protocols are kept. Links: those of the packet fabric, then circuits
+    A node is a wafer. Circuits are laid out by `optical.fabrics.circuits.job_links`; chips without a circuit
+    between them are reached over others, each of which converts light to electricity and back. Between wafers
+    flows take the packet fabric. Rate, power and price inside its nodes are replaced by the wafer's; the
+    protocols of its communication library are kept. Links are those of the packet fabric, then circuits
     ``chip * lanes + lane``.
 
     References
@@ -181,9 +182,9 @@ class WaferFabric(BesidePackets, CircuitsBeside):
     wafer: Wafer = field(default_factory=lambda: load_wafer("lightpath"))
     """Wafers and their lanes."""
     policy: CircuitPolicy = CircuitPolicy.PER_AXIS
-    """Whether circuits stay for the step, or a wafer's turn to the axis that asks."""
+    """Whether circuits stay for the step, or those of a wafer turn to the axis that has traffic."""
     turning: PortTiming = PortTiming.ON_REQUEST
-    """Whether they wait until traffic asks."""
+    """Whether circuits turn when traffic asks for them, or ahead of it."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -240,7 +241,7 @@ class WaferFabric(BesidePackets, CircuitsBeside):
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
-        outside = {item: one for item, one in self.packets.bill().items() if item != "scale-up"}
+        outside = {name: item for name, item in self.packets.bill().items() if name != "scale-up"}
         if self.endpoints <= self.node_size:
             outside = {}
         lane_w = self.wafer.lane_static_w + self.budget.laser_w
@@ -264,7 +265,7 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.node_size, axes=axes)
 
     def _laid_out(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
-        """Return lanes of which those of wafers with traffic are laid out for it, shape [E, lanes]."""
+        """Return the lanes [E, lanes] after those of wafers with traffic were laid out for it."""
         after, size = tx_peer.copy(), self.node_size
         for wafer, demand in domain_demands(served, np.arange(self.endpoints), size).items():
             links = job_links(demand, self.wafer.lanes, all_meet=self.policy is CircuitPolicy.STATIC)
@@ -273,18 +274,18 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         return after
 
     def _on_wafer(self, flows: Flows) -> np.ndarray:
-        """Return which flows move and stay on their wafer, shape [F]."""
+        """Return whether each flow goes to another chip of its wafer, bool [F]."""
         return ~self.scale_up.off_node(flows) & (flows.sources != flows.destinations)
 
     def asking(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
-        """Return the wafers whose circuits do not serve some flows as they should, shape [W]."""
+        """Return the wafers whose circuits should turn before some flows begin, shape [W]."""
         kept = self._on_wafer(flows)
         sources, destinations = flows.sources[kept], flows.destinations[kept]
-        led = circuits.reaches(sources, destinations)
+        served = circuits.reaches(sources, destinations)
         if self.policy is CircuitPolicy.PER_AXIS:
             axes = np.array(circuits.axes, dtype=object)
-            led &= axes[sources // self.node_size] == flows.axis
-        return np.unique(sources[~led] // self.node_size)
+            served &= axes[sources // self.node_size] == flows.axis
+        return np.unique(sources[~served] // self.node_size)
 
     def turns_for(self, flows: Flows) -> bool:
         """Return whether circuits may ever turn to some flows: if some stay on their wafer."""
@@ -297,19 +298,18 @@ class WaferFabric(BesidePackets, CircuitsBeside):
     def configure(
         self, circuits: ForwardingCircuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[ForwardingCircuits, Reconfiguration]:
-        """Return circuits over which `flows` can be routed, and what the change costs."""
-        lacking = self.asking(circuits, flows)
-        if not lacking.size:
+        """Return circuits over which `flows` can be routed, and the reconfiguration to them."""
+        asking = self.asking(circuits, flows)
+        if not asking.size:
             return circuits, Reconfiguration()
-        mine = self._on_wafer(flows) & np.isin(flows.sources // self.node_size, lacking)
-        some = flows.part(mine)
+        on_asking = self._on_wafer(flows) & np.isin(flows.sources // self.node_size, asking)
         before = circuits.circuits
-        after = Circuits(self._laid_out(before.tx_peer, [some]), failed=before.failed)
+        after = Circuits(self._laid_out(before.tx_peer, [flows.part(on_asking)]), failed=before.failed)
         axes = list(circuits.axes)
-        for wafer in lacking.tolist():
+        for wafer in asking.tolist():
             axes[wafer] = flows.axis
         moved = before.changed_links(after)
-        # Each of the two ends of a circuit has an element that turns; so has every tile between at most.
+        # An upper bound: an element turns at both ends of a circuit, and at most one in every tile between.
         elements = before.turned_lanes(after) * (self.wafer.longest_hops + 1)
         return ForwardingCircuits(circuits=after, domain=self.node_size, axes=tuple(axes)), Reconfiguration(
             reconfiguration_s=self.wafer.reconfiguration_s if moved.size else 0.0,
@@ -318,28 +318,28 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         )
 
     def port_name(self, port: int) -> str:
-        """Return what a port is called in messages."""
+        """Return the name of a port for messages."""
         return f"lane {port % self.wafer.lanes} of chip {port // self.wafer.lanes}"
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
-        lacking = self.asking(circuits, flows)
-        if lacking.size:
+        asking = self.asking(circuits, flows)
+        if asking.size:
             msg = (
-                f"circuits on wafer {lacking[0]} of '{self.name}' do not serve axis '{flows.axis}'; "
+                f"circuits on wafer {asking[0]} of '{self.name}' do not serve axis '{flows.axis}'; "
                 "configure the fabric for it"
             )
             raise RouteError(msg)
         kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)
-        inside = circuits.ways(flows.sources[kept], flows.destinations[kept])
+        inside = circuits.path_links(flows.sources[kept], flows.destinations[kept])
         paths = self.packets.paths(flows.sources[off], flows.destinations[off])
         width = max(len(inside), paths.shape[1], 1)
         links = np.full((len(kept), width), NO_LINK, dtype=np.int64)
         links[off, : paths.shape[1]] = paths
         if inside:
-            ways = packed(list(reversed(inside)))
-            links[kept, : ways.shape[1]] = np.where(
-                ways == NO_LINK, NO_LINK, ways + self.packets.wiring.links
+            light = packed(list(reversed(inside)))
+            links[kept, : light.shape[1]] = np.where(
+                light == NO_LINK, NO_LINK, light + self.packets.wiring.links
             )
         return links
 
@@ -361,19 +361,22 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         return not self.asking(circuits, flows).size
 
     def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which all of a group on one wafer have circuits."""
+        """Return the strides of the rings that circuits make of a group on one wafer, else none."""
         if len(group) < 2 or len(np.unique(group // self.node_size)) > 1:
             return ()
         return circuits.ring_strides(group)
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""
+        """Return the dynamic energy of carrying all flows once if each had a circuit of its own."""
         off = self.scale_up.off_node(flows)
         light_j = self._light_j(flows, self._on_wafer(flows))
         return self.packets.transfer_energy_j(flows.part(off)) + light_j
 
     def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
-        """Return the same over the present circuits, if they serve all the flows."""
+        """Return the dynamic energy over the present circuits, hops over other chips included.
+
+        As `transfer_energy_j` if circuits must turn first.
+        """
         if not self.connected(circuits, flows):
             return self.transfer_energy_j(flows)
         kept = self._on_wafer(flows)
@@ -381,4 +384,5 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         return self.transfer_energy_j(flows) + self._light_j(flows.part(kept), np.maximum(hops - 1, 0))
 
     def _light_j(self, flows: Flows, hops: np.ndarray) -> float:
+        """Return the energy of flows over a number of circuits each, `hops` [F]."""
         return flows.moved_bytes(hops) * BITS_PER_BYTE * self.wafer.energy_j_per_bit

@@ -1,10 +1,15 @@
-"""Demands between ports, decomposed into permutations: Birkhoff-von Neumann, Eclipse, covers.
-
-Matchings are kept up to date while a demand is peeled off, rather than found anew. Eclipse chooses
-configurations one by one for the most bytes in the time that they and their delay take.
+"""Demands between ports, decomposed into permutations that circuit switches can hold.
 
 A demand is bytes from input i to output j, shape [N, N]. A decomposition is a list of parts: the destination
-of each source, shape [N], and the bytes that each of its circuits may carry.
+of each source, shape [N], and the bytes that each of its circuits may carry. Decompositions:
+
+- `birkhoff_von_neumann`: permutations that add up to a demand with equal line sums (`stuffed` makes them
+  equal). One is peeled off after the other; the matching is mended after each (`MendedMatching`), not found
+  anew.
+- `double` (Towles and Dally), `solstice` (Liu et al.), `eclipse` (Bojja Venkatakrishnan et al.) and `fewest`
+  (Liang et al.): fewer permutations, where each costs a reconfiguration.
+
+Beside them stands the bound of any schedule (`makespan_bound`).
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
 import numpy as np
 import scipy
@@ -21,7 +27,7 @@ import scipy
 from simulator.errors import ParameterError, check_member
 
 BALANCE_TOLERANCE = 1e-9
-"""Row and column sums may differ by this share."""
+"""Relative tolerance of rounding: sums that differ by less are equal, what remains below it is nothing."""
 MOST_BYTES = 1e30
 """Most bytes of an entry, a quettabyte; sums and products of entries stay within double precision."""
 _SINKHORN_ROUNDS = 10_000
@@ -63,7 +69,7 @@ def line_sums(demand: np.ndarray) -> np.ndarray:
 
 
 def largest_line(demand: np.ndarray) -> float:
-    """Return the largest row or column sum; nothing serves a demand faster."""
+    """Return the largest row or column sum: the bytes of the busiest port, which no schedule beats."""
     return float(line_sums(demand).max(initial=0.0))
 
 
@@ -91,7 +97,7 @@ def common_sum(demand: np.ndarray) -> float:
 
 
 def stuffed(demand: np.ndarray) -> np.ndarray:
-    """Return a demand filled up until every row and column has its largest line sum.
+    """Return a demand filled up until all rows and columns have the sum of the largest one.
 
     Parameters
     ----------
@@ -223,32 +229,36 @@ def exposed_delay(*, reconfiguration_s: float, idle_s: float) -> float:
 
 
 FREE = -1
-"""Partner of a line that has none."""
+"""Partner of a row or column that is not matched."""
 
 
 class Matching(StrEnum):
-    """Perfect matching that a decomposition peels off first."""
+    """Perfect matching that a decomposition peels off next."""
 
     ARBITRARY = "arbitrary"
     """Any, by augmenting paths (Hopcroft and Karp 1973 with a warm start): most permutations."""
     HUNGARIAN = "hungarian"
-    """The one of greatest total (Kuhn 1955)."""
+    """That of the greatest total (Kuhn 1955)."""
     BOTTLENECK = "bottleneck"
-    """The one whose smallest entry is greatest (Derigs and Zimmermann 1978): fewest permutations."""
+    """That whose smallest entry is greatest (Derigs and Zimmermann 1978): fewest permutations."""
 
 
-class Support:
-    """A bipartite graph that loses and gains edges, with a matching that is mended after each change.
+class MendedMatching:
+    """Matching of a bipartite graph whose edges come and go.
+
+    State: the edges, and a matching on them (`columns`: the partner of each row, `FREE` for none). Removing
+    an edge in use frees its row and its column; `complete` matches free rows along augmenting paths.
 
     Parameters
     ----------
     allowed : numpy.ndarray
-        Whether row i may be matched to column j, shape [N, N].
+        Whether row i may be matched to column j, bool [N, N].
 
     Notes
     -----
-    Rows are bit sets, so that one step of a search looks at a whole row. A peeled entry frees one row, and
-    one augmenting path mends the matching: O(edges) at worst, a few steps in dense matrices.
+    The edges of a row are the bits of an integer, so that one step of a search looks at a whole row. A peeled
+    entry frees one row, and one augmenting path mends the matching: O(edges) at worst, a few steps in dense
+    matrices.
     """
 
     def __init__(self, allowed: np.ndarray) -> None:
@@ -273,23 +283,27 @@ class Support:
                 self._free |= 1 << column
                 self.columns[row] = FREE
 
-    def completed(self) -> tuple[list[int], list[int]] | None:
+    def complete(self) -> tuple[list[int], list[int]] | None:
         """Match every row, if that is possible.
 
         Returns
         -------
         (list of int, list of int) or None
-            None if every row is matched. Otherwise rows and the fewer columns that they can reach: to match
-            them an edge from those rows to another column is needed (Hall 1935).
+            None if every row is matched. Otherwise an obstacle: rows, and the fewer columns that they can
+            reach; a perfect matching needs an edge from these rows to another column (Hall 1935).
         """
         for root in np.flatnonzero(self.columns == FREE).tolist():
-            found = self._augmented(root)
-            if found is not None:
-                return found
+            obstacle = self._augment(root)
+            if obstacle is not None:
+                return obstacle
         return None
 
-    def _augmented(self, root: int) -> tuple[list[int], list[int]] | None:
-        """Match one more row along an augmenting path, depth first, looking for a free column first."""
+    def _augment(self, root: int) -> tuple[list[int], list[int]] | None:
+        """Match row `root` along an augmenting path, depth first; return an obstacle if there is none.
+
+        `path` holds the rows on the path and `taken` the columns between them; `seen` has the bits of columns
+        visited, `rows` all rows visited.
+        """
         seen, path, taken, rows = 0, [root], [], [root]
         while path:
             row = path[-1]
@@ -312,48 +326,49 @@ class Support:
         return rows, [self.columns[row] for row in rows if row != root]
 
     def _flip(self, path: list[int], taken: list[int]) -> None:
+        """Match each row of an augmenting path to the column that follows it."""
         for row, column in zip(path, taken, strict=True):
             self._row_of[column] = row
             self.columns[row] = column
         self._free &= ~(1 << taken[-1])
 
 
-def lower_until_perfect(support: Support, weights: np.ndarray, level: float) -> float | None:
-    """Complete the matching of greatest smallest weight; return the weight that edges must have for it.
+def lower_until_perfect(matching: MendedMatching, weights: np.ndarray, level: float) -> float | None:
+    """Complete the bottleneck matching, adding lighter edges as needed; return its smallest weight.
 
     Parameters
     ----------
-    support : Support
-        Edges of at least `level`; gains edges until a perfect matching exists.
+    matching : MendedMatching
+        Matching on the edges of weight at least `level`; gains edges until it is perfect.
     weights : numpy.ndarray
         Weight of each edge, shape [N, N]; zero is no edge.
     level : float
-        No less than the answer: of a matrix that only lost weight, the last answer.
+        Upper bound of the answer; where weights only fell since, the last answer is one.
 
     Returns
     -------
     float or None
-        The smallest weight of the perfect matching, or None where there is none.
+        The smallest weight of the perfect matching, or None if there is no perfect matching.
 
     Notes
     -----
-    Rows that reach too few columns need an edge out of them, and the heaviest is the least sacrifice; so the
-    level never falls lower than it must (threshold method of Derigs and Zimmermann, Computing 19, 1978).
+    An obstacle, rows that reach too few columns, needs an edge out of it. The level falls to the heaviest
+    such edge, never lower than it must (threshold method of Derigs and Zimmermann, Computing 19, 1978).
     """
-    while (stuck := support.completed()) is not None:
-        rows, columns = np.array(stuck[0]), stuck[1]
+    while (obstacle := matching.complete()) is not None:
+        rows, columns = np.array(obstacle[0]), obstacle[1]
         outside = weights[rows]
         outside[:, columns] = 0.0
         highest = float(outside.max())
         if highest <= 0.0:
             return None
         level, last = min(level, highest), level
-        support.allow(*np.nonzero((weights >= level) & (weights < last)))
+        matching.allow(*np.nonzero((weights >= level) & (weights < last)))
     return level
 
 
 def heaviest(weights: np.ndarray) -> np.ndarray | None:
-    """Return the perfect matching on positive weights of greatest total, shape [N], if there is one."""
+    """Return the perfect matching of greatest total on positive weights, column of each row [N], or None."""
     forbidden = -len(weights) * float(weights.max()) - 1.0
     columns = scipy.optimize.linear_sum_assignment(
         np.where(weights > 0.0, weights, forbidden), maximize=True
@@ -362,18 +377,18 @@ def heaviest(weights: np.ndarray) -> np.ndarray | None:
 
 
 Part = tuple[np.ndarray, float]
-"""Destination of each source, shape [N], and a duration in the demand's unit."""
+"""Destination of each source, shape [N], and the bytes that each of its circuits may carry."""
 
 
 def birkhoff_von_neumann(demand: np.ndarray, matching: Matching = Matching.BOTTLENECK) -> list[Part]:
-    """Return permutations and durations whose sum is the demand.
+    """Return permutations, and a duration of each, that add up to a demand.
 
     Parameters
     ----------
     demand : numpy.ndarray
-        Non-negative, rows and columns of one common sum, shape [N, N]; entry [i, j] is i's traffic to j.
+        Entry [i, j] goes from input i to output j, shape [N, N]; rows and columns have one common sum.
     matching : Matching
-        Which permutation is peeled off first.
+        Permutation that is peeled off next.
 
     Returns
     -------
@@ -405,7 +420,7 @@ def birkhoff_von_neumann(demand: np.ndarray, matching: Matching = Matching.BOTTL
 
 
 def _peel_heaviest(left: np.ndarray, floor: float, *, bottleneck: bool) -> Iterator[Part]:
-    """Yield parts, each on the matching of greatest total of what is left."""
+    """Yield parts, each on the matching of greatest total of what is left; reduces `left` in place."""
     del bottleneck
     sources = np.arange(len(left))
     while (columns := heaviest(left)) is not None:
@@ -418,50 +433,55 @@ def _peel_heaviest(left: np.ndarray, floor: float, *, bottleneck: bool) -> Itera
 
 
 def _peel_kept(left: np.ndarray, floor: float, *, bottleneck: bool) -> Iterator[Part]:
-    """Yield parts on a matching that is mended: any, or always the one of greatest smallest entry.
+    """Yield parts on a matching that is mended after each; reduces `left` in place.
 
-    What is left only shrinks, and so does the greatest smallest entry: edges below the last one return when
-    they are needed, never before.
+    The matching is any, or with `bottleneck` that of the greatest smallest entry. Entries only shrink, and so
+    does the smallest entry of that matching: edges below it are added when they are needed, never before.
     """
     sources = np.arange(len(left))
     level = float(left.max()) if bottleneck else floor
-    support = Support(left >= level if bottleneck else left > floor)
+    matching = MendedMatching(left >= level if bottleneck else left > floor)
     while True:
         if bottleneck:
-            found = lower_until_perfect(support, left, level)
-            if found is None:
+            lowered = lower_until_perfect(matching, left, level)
+            if lowered is None:
                 return
-            level = found
-        elif support.completed() is not None:
+            level = lowered
+        elif matching.complete() is not None:
             return
-        columns = support.columns.copy()
+        columns = matching.columns.copy()
         rest = left[sources, columns]
         duration = float(rest.min())
         rest -= duration
         rest[rest <= floor] = 0.0
         left[sources, columns] = rest
         gone = np.flatnonzero((rest < level) if bottleneck else (rest == 0.0))
-        support.forbid(gone, columns[gone])
+        matching.forbid(gone, columns[gone])
         yield columns, duration
 
 
 def permutations_for(parts: Sequence[Part], share: float) -> int:
-    """Return how many of the first parts carry a share (0 to 1) of the volume."""
+    """Return the number of parts, from the first on, that carry a share (0 to 1) of the volume."""
     carried = np.cumsum([duration for _, duration in parts])
     return int(np.searchsorted(carried, share * carried[-1] * (1.0 - BALANCE_TOLERANCE))) + 1
 
 
 _TOLERANCE = 0.05
+"""Share by which the bytes per time of Eclipse's configurations may fall short of the greatest; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Choice:
-    """A matching, held for as long as `held` bytes take."""
+    """Candidate for Eclipse's next configuration; lengths are in bytes of a circuit."""
 
     columns: np.ndarray
+    """Destination of each source, shape [N]."""
     held: float
+    """Length for which the configuration stands."""
     carried: float
+    """Bytes of all its circuits in that time."""
     density: float
+    """Bytes carried over its length and delay, dimensionless."""
 
 
 def eclipse(
@@ -472,32 +492,33 @@ def eclipse(
     packet_share: float = 0.0,
     tolerance: float = _TOLERANCE,
 ) -> list[Part]:
-    """Return configurations, each with the greatest number of bytes per time that it and its delay take.
+    """Return configurations chosen one by one, each for the most bytes per time, its delay included.
 
     Parameters
     ----------
     demand : numpy.ndarray
         Bytes from input i to output j, shape [N, N].
     delay_bytes : float
-        What a circuit would carry during one delay.
+        Bytes that a circuit would carry during one reconfiguration.
     window_bytes : float
-        What a circuit would carry in all the time there is, delays included; by default until all is served.
+        Bytes that a circuit would carry in all the time there is, delays included; unlimited by default.
     packet_share : float
         Rate of the packet switch over that of a circuit: circuits stop when packets have carried the rest.
     tolerance : float
-        Bytes per time may be less than the greatest by this share; zero for the exact greedy choice.
+        Share by which the bytes per time may fall short of the greatest; zero for the exact greedy choice.
 
     Notes
     -----
     Bojja Venkatakrishnan, Alizadeh and Viswanath, "Costly circuits, submodular schedules and approximate
     Caratheodory theorems", SIGMETRICS 2016: bytes served are submodular in configurations, so the greedy
-    choice serves at least half of what any schedule serves within the window (up to `tolerance`
-    less). A matching is best held until one of its entries is served or the window ends; of these lengths the
-    best is found by bisection with bounds (`_densest`), in few matchings instead of one for each entry.
+    choice serves at least half of the bytes that any schedule serves within the window (up to `tolerance`
+    less). The best length of a matching ends where one of its entries is served, or with the window; the best
+    of these lengths is found by bisection with bounds (`_densest`), with few matchings instead of one for
+    each entry.
 
-    Where a delay is next to nothing, slivers are worth a matching each and the choice never ends. After as
-    many configurations as serve all of any demand, N^2 - 2 N + 2, the rest is decomposed (Birkhoff and von
-    Neumann), the longest first.
+    With a delay near zero ever smaller remainders would be worth a matching each. After N^2 - 2 N + 2
+    configurations, which always suffice to serve a demand, the rest is decomposed by Birkhoff and von
+    Neumann, the longest first.
     """
     left = np.array(demand, dtype=float)
     floor = largest_line(left) * BALANCE_TOLERANCE / max(len(left), 1)
@@ -516,10 +537,10 @@ def eclipse(
         else:
             if len(parts) == most:
                 rest = iter(sorted(birkhoff_von_neumann(stuffed(left)), key=lambda part: -part[1]))
-            found = next(rest, None)
-            if found is None:
+            part = next(rest, None)
+            if part is None:
                 break
-            columns, held = found[0], min(found[1], longest)
+            columns, held = part[0], min(part[1], longest)
         parts.append((columns, held))
         used += held + delay_bytes
         unserved = left[sources, columns] - held
@@ -527,8 +548,8 @@ def eclipse(
     return parts
 
 
-def _held(left: np.ndarray, held: float, delay: float) -> _Choice:
-    """Return the matching that carries most when every circuit may carry `held` bytes."""
+def _best_of_length(left: np.ndarray, held: float, delay: float) -> _Choice:
+    """Return the matching that carries most when every circuit may carry up to `held` bytes."""
     weights = np.minimum(left, held)
     rows, columns = scipy.optimize.linear_sum_assignment(weights, maximize=True)
     carried = float(weights[rows, columns].sum())
@@ -536,38 +557,41 @@ def _held(left: np.ndarray, held: float, delay: float) -> _Choice:
 
 
 def _densest(left: np.ndarray, delay: float, guess: float, longest: float, tolerance: float) -> _Choice:
-    """Return the matching and length of the greatest bytes per time, by best-first bisection over lengths.
+    """Return the matching and length of the most bytes per time, by best-first bisection over lengths.
 
-    The search begins at a guess: the last length found is seldom far off.
-
-    Between lengths a < b the bytes W of the best matching obey ``W(h) <= W(b)`` and ``W(h) <= W(a) h / a``,
-    so that bytes per time stay below ``W(b) / (h + delta)`` at the h where both meet. Intervals that cannot
-    beat the best found are never looked into.
+    Candidate lengths are the entries of `left` and `longest`. Between lengths a < b the bytes W of the best
+    matching obey ``W(h) <= W(b)`` and ``W(h) <= W(a) h / a``, so that bytes per time are at most ``W(b) / (h
+    + delay)`` at the h where both meet. The interval with the highest such bound is halved first, until no
+    bound beats the best found by more than `tolerance`. The search starts at `guess`, as the length of the
+    configuration before is seldom far off.
     """
     entries = np.unique(left[(left > 0.0) & (left < longest)])
     lengths = np.append(entries, longest)
     first = min(int(np.searchsorted(lengths, guess)), len(lengths) - 1)
-    tried = {index: _held(left, float(lengths[index]), delay) for index in {0, first, len(lengths) - 1}}
-    best = max(tried.values(), key=lambda one: one.density)
-    waiting: list[tuple[float, int, int]] = []
+    tried = {
+        index: _best_of_length(left, float(lengths[index]), delay) for index in {0, first, len(lengths) - 1}
+    }
+    best = max(tried.values(), key=attrgetter("density"))
+    intervals: list[tuple[float, int, int]] = []
 
-    def wait(low: int, high: int) -> None:
+    def push(low: int, high: int) -> None:
+        """Add an interval to the heap, by the negative of its bound."""
         short, long = tried[low], tried[high]
         meet = min(max(short.held * long.carried / short.carried, short.held), long.held)
-        heapq.heappush(waiting, (-long.carried / (meet + delay), low, high))
+        heapq.heappush(intervals, (-long.carried / (meet + delay), low, high))
 
-    wait(0, first)
-    wait(first, len(lengths) - 1)
-    while waiting:
-        bound, low, high = heapq.heappop(waiting)
-        if -bound <= best.density * (1.0 + tolerance):
+    push(0, first)
+    push(first, len(lengths) - 1)
+    while intervals:
+        negative_bound, low, high = heapq.heappop(intervals)
+        if -negative_bound <= best.density * (1.0 + tolerance):
             break
         if high - low > 1:
             middle = (low + high) // 2
-            tried[middle] = _held(left, float(lengths[middle]), delay)
-            best = max(best, tried[middle], key=lambda one: one.density)
-            wait(low, middle)
-            wait(middle, high)
+            tried[middle] = _best_of_length(left, float(lengths[middle]), delay)
+            best = max(best, tried[middle], key=attrgetter("density"))
+            push(low, middle)
+            push(middle, high)
     return best
 
 
@@ -596,14 +620,14 @@ def double(demand: np.ndarray) -> list[Part]:
 
 
 def solstice(demand: np.ndarray, *, delay_bytes: float, packet_share: float = 0.0) -> list[Part]:
-    """Return configurations in which every circuit is long, until packets can carry the rest.
+    """Return configurations of long circuits first, until packets can carry the rest.
 
     Parameters
     ----------
     demand : numpy.ndarray
         Bytes from input i to output j, shape [N, N].
     delay_bytes : float
-        What a circuit would carry during one delay.
+        Bytes that a circuit would carry during one reconfiguration.
     packet_share : float
         Rate of the packet switch over that of a circuit; zero serves all by circuits.
 
@@ -619,15 +643,15 @@ def solstice(demand: np.ndarray, *, delay_bytes: float, packet_share: float = 0.
     parts: list[Part] = []
     used = 0.0
     threshold = 2.0 ** np.floor(np.log2(full.max())) if full.any() else 0.0
-    support = Support(full >= threshold)
+    matching = MendedMatching(full >= threshold)
     while left.any() and largest_line(left) > packet_share * used:
-        if support.completed() is not None:
+        if matching.complete() is not None:
             if threshold <= floor:
                 break
-            support.allow(*np.nonzero((full >= threshold / 2) & (full < threshold)))
+            matching.allow(*np.nonzero((full >= threshold / 2) & (full < threshold)))
             threshold /= 2
             continue
-        columns = support.columns.copy()
+        columns = matching.columns.copy()
         rest = full[sources, columns]
         held = float(rest.min())
         rest = np.where(rest - held > floor, rest - held, 0.0)
@@ -635,7 +659,7 @@ def solstice(demand: np.ndarray, *, delay_bytes: float, packet_share: float = 0.
         served = left[sources, columns] - held
         left[sources, columns] = np.where(served > floor, served, 0.0)
         gone = np.flatnonzero(rest < threshold)
-        support.forbid(gone, columns[gone])
+        matching.forbid(gone, columns[gone])
         parts.append((columns, held))
         used += held + delay_bytes
     return parts
@@ -646,9 +670,10 @@ def fewest(demand: np.ndarray) -> list[Part]:
 
     Notes
     -----
-    The decomposition of Liang et al., arXiv:2603.07373: matchings that cover every port with as many peers
-    left as configurations, the heaviest of these, so that equals meet equals; then the least total length
-    that serves all, which is a linear programme over the lengths.
+    The decomposition of Liang et al., arXiv:2603.07373. Each matching covers every port that has as many
+    peers left as there are configurations left; of these matchings the heaviest is taken, which puts entries
+    of like size together. A linear programme then finds the least total length that serves all
+    (`least_lengths`).
     """
     pattern = checked(demand) > 0.0
     weights = checked(demand)
@@ -667,7 +692,7 @@ def fewest(demand: np.ndarray) -> list[Part]:
 
 
 def _padded(weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return a matching whose circuits without demand are rematched where there is some."""
+    """Return a matching whose circuits without demand are rematched to pairs that have some."""
     idle = np.flatnonzero(weights[np.arange(len(weights)), columns] == 0.0)
     if len(idle) < 2:
         return columns
@@ -679,33 +704,43 @@ def _padded(weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def least_lengths(weights: np.ndarray, rounds: list[np.ndarray]) -> np.ndarray:
-    """Return lengths of least sum under which each pair's circuits carry its bytes, shape [K]."""
+    """Return lengths [K] of least sum for K matchings, with which each pair's circuits carry its bytes.
+
+    A pair in one matching only gives that matching's length a lower bound. Pairs in several matchings are the
+    rows of a linear programme: the lengths of their matchings add up to at least the pair's bytes.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray
+        Bytes from input i to output j, shape [N, N].
+    rounds : list of numpy.ndarray
+        Destination of each source, K arrays of shape [N].
+    """
     if not rounds:
         return np.zeros(0)
     size, count = len(weights), len(rounds)
-    places = (np.arange(size) * size + np.array(rounds)).ravel()
-    which = np.repeat(np.arange(count), size)
+    pairs = (np.arange(size) * size + np.array(rounds)).ravel()  # i * N + j of each circuit
+    round_of = np.repeat(np.arange(count), size)
     wanted = weights.ravel()
-    once = np.bincount(places, minlength=size * size) == 1
-    needed = once[places] & (wanted[places] > 0.0)
+    once = np.bincount(pairs, minlength=size * size) == 1
+    needed = once[pairs] & (wanted[pairs] > 0.0)
     least = np.zeros(count)
-    np.maximum.at(least, which[needed], wanted[places[needed]])
-    shared = np.unique(places[~once[places] & (wanted[places] > 0.0)])
-    open_pairs = shared[wanted[shared] > 0.0]
-    if not len(open_pairs):
+    np.maximum.at(least, round_of[needed], wanted[pairs[needed]])
+    shared = np.unique(pairs[~once[pairs] & (wanted[pairs] > 0.0)])
+    if not len(shared):
         return least
-    among = np.isin(places, open_pairs)
-    rows = np.searchsorted(open_pairs, places[among])
+    is_shared = np.isin(pairs, shared)
+    rows = np.searchsorted(shared, pairs[is_shared])
     cover = scipy.sparse.csr_array(
-        (-np.ones(len(rows)), (rows, which[among])), shape=(len(open_pairs), count)
+        (-np.ones(len(rows)), (rows, round_of[is_shared])), shape=(len(shared), count)
     )
     scale = float(wanted.max())
-    found = scipy.optimize.linprog(
+    solution = scipy.optimize.linprog(
         np.ones(count),
         A_ub=cover,
-        b_ub=-wanted[open_pairs] / scale,
+        b_ub=-wanted[shared] / scale,
         bounds=np.column_stack([least / scale, np.ones(count)]),
     )
-    lengths = np.maximum(np.asarray(found.x) * scale, least)
-    short = wanted[open_pairs] + cover @ lengths
-    return lengths * (1.0 + BALANCE_TOLERANCE) if short.max() > 0.0 else lengths
+    lengths = np.maximum(np.asarray(solution.x) * scale, least)
+    missing = wanted[shared] + cover @ lengths
+    return lengths * (1.0 + BALANCE_TOLERANCE) if missing.max() > 0.0 else lengths

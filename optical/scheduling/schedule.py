@@ -1,6 +1,11 @@
-"""Schedules of circuits on a bank of switches: by policy and the exact one, their residue and their bound.
+"""Schedules of circuits for a demand, and plans of lanes for the phases of a training step.
 
-Moves of circuits between the phases of a training step: time exposed, and time that full rails save.
+`schedule` serves a demand between ports on a bank of circuit switches: configurations one after the other by
+a `SchedulePolicy`, spread over the switches, with a packet switch for the residue. A `CircuitSchedule` knows
+its makespan and the lower bound of any schedule.
+
+`plan_phases` shares the lanes of a port among axes of parallelism, phase by phase of a step, and says before
+which phases moving circuits pays.
 """
 
 from __future__ import annotations
@@ -60,13 +65,13 @@ class CircuitSchedule:
 
     Notes
     -----
-    Before each configuration of a switch, also the first, its circuits carry nothing for the delay; then a
-    circuit carries what its pair still has. A packet switch, if there is one, carries the residue from the
-    start.
+    Before each of its configurations, also the first, a switch reconfigures and carries nothing. Then each
+    circuit carries bytes that are left of its pair. A packet switch, if there is one, carries the residue,
+    from the start.
     """
 
     policy: str = ""
-    """Policy that made it."""
+    """Name of the policy that made the schedule."""
     demand: np.ndarray
     """Bytes from input i to output j, shape [N, N]."""
     permutations: np.ndarray
@@ -105,34 +110,35 @@ class CircuitSchedule:
     def circuit_time_s(self) -> np.ndarray:
         """Time in which each pair has a circuit, shape [N, N], s."""
         time_s = np.zeros(self.demand.shape)
-        which, source = np.nonzero(self.permutations != DARK)
-        np.add.at(time_s, (source, self.permutations[which, source]), self.durations_s[which])
+        configuration, source = np.nonzero(self.permutations != DARK)
+        destination = self.permutations[configuration, source]
+        np.add.at(time_s, (source, destination), self.durations_s[configuration])
         return time_s
 
     @cached_property
     def residue(self) -> np.ndarray:
-        """Bytes that circuits leave, shape [N, N]; what is lost to rounding is none."""
+        """Bytes of each pair that circuits do not carry, shape [N, N]; rounding errors count as zero."""
         left = np.clip(self.demand - self.circuit_time_s * self.rate_bytes_per_s, 0.0, None)
         left[left <= BALANCE_TOLERANCE * largest_line(self.demand)] = 0.0
         return left
 
     @property
     def residue_bytes(self) -> float:
-        """Bytes that circuits leave, of all pairs."""
+        """Bytes of all pairs that circuits do not carry."""
         return float(self.residue.sum())
 
     @cached_property
     def ends_s(self) -> np.ndarray:
-        """When each configuration ends, shape [K], s."""
+        """End of each configuration, shape [K], s."""
         ends = np.zeros(self.configurations)
         for switch in range(self.switches):
-            mine = self.switch_of == switch
-            ends[mine] = np.cumsum(self.durations_s[mine] + self.reconfiguration_s)
+            on_switch = self.switch_of == switch
+            ends[on_switch] = np.cumsum(self.durations_s[on_switch] + self.reconfiguration_s)
         return ends
 
     @property
     def starts_s(self) -> np.ndarray:
-        """When the circuits of each configuration begin to carry, shape [K], s."""
+        """Time at which the circuits of each configuration begin to carry, shape [K], s."""
         return self.ends_s - self.durations_s
 
     @property
@@ -142,19 +148,19 @@ class CircuitSchedule:
 
     @cached_property
     def ports_alone_s(self) -> float:
-        """Time of the same configurations where a move does not stop all ports.
+        """Makespan of the same configurations if a port reconfigures without stopping the others, s.
 
-        A pair has its circuit as soon as both its ports are done with the circuits before and have moved; one
-        that stands already does not move. The order stays (not-all-stop; Huang et al., "Sunflow", CoNEXT
-        2016).
+        A circuit is set up as soon as both its ports have finished their circuits before; one that stands
+        already needs no reconfiguration. The order of the configurations stays (not-all-stop; Huang et al.,
+        "Sunflow", CoNEXT 2016).
         """
         free_s = np.zeros((2, self.switches, self.ports))  # of inputs, and of outputs
         peers = np.full(free_s.shape, DARK)
         left_s = (self.demand - self.residue) / self.rate_bytes_per_s
-        for which in np.argsort(self.starts_s, kind="stable"):
-            switch, row = self.switch_of[which], self.permutations[which]
+        for configuration in np.argsort(self.starts_s, kind="stable"):
+            switch, row = self.switch_of[configuration], self.permutations[configuration]
             inputs = np.flatnonzero(row != DARK)
-            held_s = np.minimum(self.durations_s[which], left_s[inputs, row[inputs]])
+            held_s = np.minimum(self.durations_s[configuration], left_s[inputs, row[inputs]])
             inputs, held_s = inputs[held_s > 0.0], held_s[held_s > 0.0]
             outputs = row[inputs]
             stands = (peers[0, switch, inputs] == outputs) & (peers[1, switch, outputs] == inputs)
@@ -167,7 +173,7 @@ class CircuitSchedule:
 
     @property
     def packet_s(self) -> float:
-        """Time of the residue through the packet switch; infinite if there is none and something is left."""
+        """Time of the residue through the packet switch; infinite where there is a residue and no switch."""
         if not self.residue.any():
             return 0.0
         if self.packet_rate_bytes_per_s == 0.0:
@@ -187,7 +193,7 @@ class CircuitSchedule:
 
     @cached_property
     def bound_s(self) -> float:
-        """Time that no schedule of this demand on these switches beats."""
+        """Lower bound on the makespan of any schedule of this demand on these switches."""
         return makespan_bound(
             self.demand,
             rate_bytes_per_s=self.rate_bytes_per_s,
@@ -202,13 +208,13 @@ class CircuitSchedule:
         return self.makespan_s / self.bound_s if self.bound_s > 0.0 else 1.0
 
     def validated(self) -> CircuitSchedule:
-        """Return the schedule after checking that it is one.
+        """Return the schedule itself, after checking it.
 
         Raises
         ------
         ParameterError
-            If a configuration is no matching, a duration is not positive, a switch does not exist, something
-            is left that no packet switch carries, or the makespan lies below the bound.
+            If a configuration is no matching, a duration is not positive, a switch does not exist, a residue
+            has no packet switch to carry it, or the makespan lies below the bound.
         """
         self._check_shapes()
         for index, row in enumerate(self.permutations):
@@ -273,7 +279,7 @@ class OcsBank(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes(Checked):
-    """Lanes of a port that are shared out among axes of parallelism."""
+    """Lanes of a port, which axes of parallelism share."""
 
     count: Count
     """Lanes of a port."""
@@ -288,21 +294,22 @@ class Lanes(Checked):
 
 
 MOST_CHOICES = 2000
-"""Most ways to share lanes among axes that are looked at."""
+"""Most ways to share lanes among axes that `plan_phases` accepts; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficPhase(Checked):
-    """A stretch of a step in which only one axis of parallelism talks."""
+    """Part of a step in which only one axis of parallelism communicates."""
 
     axis: str
     """Axis of parallelism."""
     bytes_per_pair: float
     """Bytes from a port to each of its peers."""
     peers: Count = 1
-    """Peers of a port; with fewer lanes than peers, circuits serve them in turns."""
+    """Peers of a port; with fewer lanes than peers, circuits serve some of them after the others, in
+    turns."""
     exchanges: Count = 1
-    """Times that a port meets all its peers, one after the other; in turns each of them moves circuits."""
+    """Exchanges with all peers, one after the other; where peers take turns, each exchange moves circuits."""
     idle_s: float = 0.0
     """Time before the phase in which the network is idle, for instance because accelerators compute."""
 
@@ -313,26 +320,26 @@ class TrafficPhase(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PhasePlan:
-    """Lanes of every axis in every phase, and the time that follows."""
+    """Lanes of every axis in every phase, and the times of traffic and moves; tuples are by phase."""
 
     axes: tuple[str, ...]
     """Axes of parallelism."""
     lanes: tuple[tuple[int, ...], ...]
     """Lanes of each axis, by phase."""
     moves: tuple[bool, ...]
-    """Whether circuits move before each phase."""
+    """Whether circuits move before the phase."""
     transfer_s: tuple[float, ...]
-    """Time of each phase's traffic."""
+    """Time of the phase's traffic."""
     exposed_s: tuple[float, ...]
-    """Part of each move to a phase that idle time does not hide."""
+    """Reconfiguration time of the move before the phase, less the idle time that hides it."""
     turns: tuple[int, ...]
-    """Moves within each phase, since its peers are more than its lanes."""
+    """Moves within the phase, where its peers take turns on its lanes."""
     turning_s: tuple[float, ...]
-    """Reconfiguration time of those moves; of the first what idle time before the phase does not hide."""
+    """Reconfiguration time of these moves; idle time before the phase hides part of the first."""
     static_s: float
-    """Least time of all transfers if circuits never move; infinite if lanes are too few."""
+    """Least time of all transfers if circuits never move; infinite if lanes are too few for that."""
     bound_s: float
-    """Time with all lanes for every phase and no delay: nothing is faster."""
+    """Lower bound: time with all lanes for every phase, and no reconfiguration."""
 
     @property
     def time_s(self) -> float:
@@ -346,45 +353,43 @@ class PhasePlan:
 
 
 def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool = True) -> PhasePlan:
-    """Return where moving circuits saves most; no other choice of moves and lanes is faster.
+    """Return the fastest choice of moves and lanes for the phases of a step.
 
     Parameters
     ----------
     phases : sequence of TrafficPhase
-        In their order.
+        Phases in order.
     lanes : Lanes
         Lanes of a port, their rate and the reconfiguration time of a move.
     repeats : bool
-        Whether the step follows itself, so that the last phase's circuits are the first one's. Otherwise they
-        stand before the first phase as it wants them.
+        Whether steps follow each other, so that the last phase's circuits are those before the first.
+        Otherwise circuits stand before the first phase as it needs them.
 
     Raises
     ------
     ParameterError
-        If there is no phase, or there are too many ways.
+        If there is no phase, or there are more than `MOST_CHOICES` ways to share the lanes.
 
     Notes
     -----
-    Opus (arXiv:2507.08119 and 2602.12521) turns the rails between phases of parallelism; a move costs
-    ``max(0, delta - idle)``. Dynamic programme over phases, the state being the lanes of each axis
-    (Bellman 1957), once for each state at the start.
+    Opus (arXiv:2507.08119 and 2602.12521) moves circuits of rails between phases of parallelism; a move costs
+    ``max(0, reconfiguration - idle)``. A dynamic programme over phases, whose state is the lanes of each
+    axis, finds the least total time (`_fastest_path`).
 
-    With g lanes for p > g peers an exchange takes ceil(p / g) turns, as
-    `simulator.collectives.algorithms.in_turns` deals them, and each of them moves circuits (Birkhoff-von
-    Neumann: an even exchange is p permutations, of which g stand at once). Only the first of a phase's moves
-    has idle time to hide in; what accelerators compute between two exchanges of a phase hides nothing here,
-    so that those times are upper bounds.
+    With g lanes for p > g peers an exchange takes ceil(p / g) turns, dealt as by
+    `simulator.collectives.algorithms.in_turns`, and each turn moves circuits (Birkhoff-von Neumann: an even
+    exchange is p permutations, of which g stand at once). Only the first of a phase's moves has idle time to
+    hide in. Computation between two exchanges of a phase hides nothing here, so that those times are upper
+    bounds.
     """
     if not phases:
         msg = "a plan needs at least one phase of traffic"
         raise ParameterError(msg)
     axes = tuple(dict.fromkeys(phase.axis for phase in phases))
-    choices = _choices(lanes.count, len(axes))
-    given = [choices[:, axes.index(phase.axis)] for phase in phases]
-    transfer_s = np.array(
-        [_transfer_s(phase, some, lanes) for phase, some in zip(phases, given, strict=True)]
-    )
-    turns = np.array([_turns(phase, some) for phase, some in zip(phases, given, strict=True)])
+    choices = _lane_choices(lanes.count, len(axes))
+    pairs = [(phase, choices[:, axes.index(phase.axis)]) for phase in phases]
+    transfer_s = np.array([_transfer_s(phase, own_lanes, lanes) for phase, own_lanes in pairs])
+    turns = np.array([_turns(phase, own_lanes) for phase, own_lanes in pairs])
     exposed_s = np.array(
         [exposed_delay(reconfiguration_s=lanes.reconfiguration_s, idle_s=phase.idle_s) for phase in phases]
     )
@@ -393,13 +398,13 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
         turning_s[0] -= np.where(turns[0] > 0, exposed_s[0], 0.0)
         turns[0] -= turns[0] > 0
     times_s = transfer_s + turning_s
-    # The first turn of a phase is a move to it: another before it would be paid twice.
-    path, moves = _shortest(times_s, np.where(turns > 0, 0.0, exposed_s[:, None]), repeats=repeats)
+    # A phase with turns moves circuits anyhow: its first turn is the move to it, and paid once.
+    path, moves = _fastest_path(times_s, np.where(turns > 0, 0.0, exposed_s[:, None]), repeats=repeats)
     chosen = np.arange(len(phases)), path
     moved = np.array(moves) & (turns[chosen] == 0)
     return PhasePlan(
         axes=axes,
-        lanes=tuple(tuple(choices[one].tolist()) for one in path),
+        lanes=tuple(tuple(choices[choice].tolist()) for choice in path),
         moves=tuple(moved.tolist()),
         transfer_s=tuple(transfer_s[chosen].tolist()),
         exposed_s=tuple(np.where(moved, exposed_s, 0.0).tolist()),
@@ -410,8 +415,8 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
     )
 
 
-def _choices(lanes: int, axes: int) -> np.ndarray:
-    """Return every way to share out all lanes, shape [choices, axes]."""
+def _lane_choices(lanes: int, axes: int) -> np.ndarray:
+    """Return every way to share all lanes among axes, lanes of each, shape [choices, axes]."""
     count = math.comb(lanes + axes - 1, axes - 1)
     if count > MOST_CHOICES:
         msg = (
@@ -425,44 +430,62 @@ def _choices(lanes: int, axes: int) -> np.ndarray:
     return np.diff(ends, axis=1) - 1
 
 
-def _transfer_s(phase: TrafficPhase, given: np.ndarray, lanes: Lanes) -> np.ndarray:
-    """Return the time of a phase's bytes under each choice, shape [choices], s; infinite without a lane."""
-    some = np.maximum(given, 1)
-    rounds = -(-phase.peers // some)
+def _transfer_s(phase: TrafficPhase, own_lanes: np.ndarray, lanes: Lanes) -> np.ndarray:
+    """Return the time of a phase's traffic by the lanes of its axis, [choices], s; infinite without a lane.
+
+    In each round some peers are served, each by an equal number of lanes: all peers in one round if lanes
+    suffice, else in as few and as even rounds as possible.
+    """
+    used_lanes = np.maximum(own_lanes, 1)
+    rounds = -(-phase.peers // used_lanes)
     most, left = -(-phase.peers // rounds), phase.peers % rounds
     full = np.where(left > 0, left, rounds)  # rounds of `most` peers; the others have one less
-    time_s = full / (some // most)
-    time_s = time_s + (rounds - full) / (some // np.maximum(most - 1, 1))
-    return np.where(given > 0, time_s * phase.bytes_per_pair / lanes.rate_bytes_per_s, np.inf)
+    time_s = full / (used_lanes // most)
+    time_s = time_s + (rounds - full) / (used_lanes // np.maximum(most - 1, 1))
+    return np.where(own_lanes > 0, time_s * phase.bytes_per_pair / lanes.rate_bytes_per_s, np.inf)
 
 
-def _turns(phase: TrafficPhase, given: np.ndarray) -> np.ndarray:
-    """Return the moves within a phase under each choice, shape [choices]; none if each peer has a lane."""
-    rounds = -(-phase.peers // np.maximum(given, 1))
-    return np.where((given > 0) & (rounds > 1), rounds * phase.exchanges, 0)
+def _turns(phase: TrafficPhase, own_lanes: np.ndarray) -> np.ndarray:
+    """Return the moves within a phase by the lanes of its axis, [choices]; none if each peer has a lane."""
+    rounds = -(-phase.peers // np.maximum(own_lanes, 1))
+    return np.where((own_lanes > 0) & (rounds > 1), rounds * phase.exchanges, 0)
 
 
-def _shortest(times_s: np.ndarray, exposed_s: np.ndarray, *, repeats: bool) -> tuple[list[int], list[bool]]:
-    """Return the choice of each phase and whether it was moved to, of least total time; both [n, choices]."""
+def _fastest_path(
+    times_s: np.ndarray, exposed_s: np.ndarray, *, repeats: bool
+) -> tuple[list[int], list[bool]]:
+    """Return the choice of each phase, and whether circuits move to it, of the least total time.
+
+    Dynamic programming (Bellman 1957): ``reached[s, c]`` is the least time up to a phase from choice s before
+    the first phase to choice c after it. A phase keeps the choice before it, or moves to any from the best
+    one.
+
+    Parameters
+    ----------
+    times_s, exposed_s : numpy.ndarray
+        Time of each phase under each choice, and of a move to it, shape [phases, choices].
+    repeats : bool
+        Whether the last choice must be the one before the first phase.
+    """
     count, choices = times_s.shape
     reached = np.full((choices, choices), np.inf)
     np.fill_diagonal(reached, 0.0)
     moved = np.zeros((count, choices, choices), dtype=bool)
     origin = np.zeros((count, choices), dtype=np.int64)
-    for index in range(count):
-        origin[index] = reached.argmin(axis=1)
-        through = reached.min(axis=1, keepdims=True) + exposed_s[index]
-        moved[index] = through < reached
-        reached = np.where(moved[index], through, reached) + times_s[index]
+    for phase in range(count):
+        origin[phase] = reached.argmin(axis=1)
+        by_move = reached.min(axis=1, keepdims=True) + exposed_s[phase]
+        moved[phase] = by_move < reached
+        reached = np.where(moved[phase], by_move, reached) + times_s[phase]
     ends = np.diag(reached) if repeats else reached.min(axis=1)
     start = int(ends.argmin())
-    here = start if repeats else int(reached[start].argmin())
+    choice = start if repeats else int(reached[start].argmin())
     path, moves = [], []
-    for index in range(count - 1, -1, -1):
-        path.append(here)
-        moves.append(bool(moved[index, start, here]))
+    for phase in range(count - 1, -1, -1):
+        path.append(choice)
+        moves.append(bool(moved[phase, start, choice]))
         if moves[-1]:
-            here = int(origin[index, start])
+            choice = int(origin[phase, start])
     return path[::-1], moves[::-1]
 
 
@@ -499,9 +522,10 @@ def exact(demand: np.ndarray, *, delay_bytes: float) -> list[Part]:
 
     Notes
     -----
-    For each number of configurations the least total length, by an integer programme (`_in_slots`), from
-    as many as a port has peers, which always suffice (König 1916), up to where the busiest line with so many
-    delays takes as long as the best schedule found. Each number only has to beat the best before it.
+    For each number of configurations an integer programme finds the least total length (`_least_of_slots`).
+    Numbers go from the most peers of a port, which always suffice (König 1916), up to where the busiest line
+    and so many delays alone take as long as the best schedule found. Each number only has to beat the best
+    before it.
     """
     if len(demand) > MOST_EXACT_PORTS:
         msg = f"an exact schedule is found for at most {MOST_EXACT_PORTS} ports; got {len(demand)}"
@@ -511,93 +535,96 @@ def exact(demand: np.ndarray, *, delay_bytes: float) -> list[Part]:
     count, line = degree(demand), largest_line(demand)
     while line > 0.0 and line + count * delay_bytes < least * (1.0 - GAP):
         left_s = max(0.0, until_s - time.monotonic())
-        found = _in_slots(demand, count, least - count * delay_bytes, left_s)
-        if found and _length(found, delay_bytes) < least:
-            best, least = found, _length(found, delay_bytes)
+        parts = _least_of_slots(demand, count, least - count * delay_bytes, left_s)
+        if parts and _length(parts, delay_bytes) < least:
+            best, least = parts, _length(parts, delay_bytes)
         count += 1
     return best
 
 
-def _in_slots(demand: np.ndarray, count: int, most: float, limit_s: float) -> list[Part]:
-    """Return the schedule of so many configurations of least total length; nothing if none is below `most`.
+def _least_of_slots(demand: np.ndarray, count: int, most: float, limit_s: float) -> list[Part]:
+    """Return the schedule of `count` configurations of least total length, empty if that is above `most`.
 
     Notes
     -----
-    In slot k stands permutation x_k for t_k bytes, of which y_kij <= min(t_k, d_ij x_kij) serve i to j. As a
-    line of ports has one circuit in a slot, sums of y_k over a line stay below t_k too, and the relaxation is
-    no looser than the busiest line. Slots are alike but for the entries of that line, which are given one
-    each, and the others are in order of length: of all orders of a schedule one is left.
+    Mixed-integer programme with, for each slot k: the permutation x_kij in {0, 1}, the bytes y_kij that it
+    carries from i to j, and its length t_k in bytes of a circuit; everything over the largest line. Minimise
+    ``sum_k t_k`` with
+
+    - ``sum_i x_kij = sum_j x_kij = 1``,
+    - ``sum_i y_kij <= t_k`` and ``sum_j y_kij <= t_k``, as a port has one circuit in a slot; so the
+      relaxation is no looser than the busiest line,
+    - ``y_kij <= d_ij x_kij`` and ``sum_k y_kij >= d_ij``,
+    - every pair with demand in at least one slot, and ``sum_k t_k <= most``.
+
+    Slots are interchangeable. To leave one order of each schedule, the entries of the busiest line are given
+    the first slots, one each, and the others fall in length.
     """
     size, scale = len(demand), largest_line(demand)
     wanted = (demand / scale).ravel()
     cells, slots = size * size, scipy.sparse.eye_array(count)
-    every = scipy.sparse.eye_array(cells)
     ones = np.ones((1, size))
     lines = scipy.sparse.vstack(
         [scipy.sparse.kron(np.eye(size), ones), scipy.sparse.kron(ones, np.eye(size))]
     )
-    within, together = scipy.sparse.kron(slots, lines), scipy.sparse.kron(np.ones((1, count)), every)
+    by_line = scipy.sparse.kron(slots, lines)
+    over_slots = scipy.sparse.kron(np.ones((1, count)), scipy.sparse.eye_array(cells))
     lengths = scipy.sparse.kron(slots, np.ones((2 * size, 1)))
-    sums = line_sums(demand)
-    busiest = int(sums.argmax())
+    served = -scipy.sparse.kron(slots, scipy.sparse.diags_array(wanted))
+    busiest = int(line_sums(demand).argmax())
     peers = np.flatnonzero(demand[busiest] if busiest < size else demand[:, busiest - size])
-    given = peers + size * busiest if busiest < size else peers * size + busiest - size
+    fixed = peers + size * busiest if busiest < size else peers * size + busiest - size
     falls = (np.eye(count) - np.eye(count, k=1))[len(peers) : count - 1]
-    rows = [  # of x, y and t
-        (within, None, None, 1.0, 1.0),
-        (None, within, -lengths, -np.inf, 0.0),
-        (
-            -scipy.sparse.kron(slots, scipy.sparse.diags_array(wanted)),
-            scipy.sparse.eye_array(count * cells),
-            None,
-            -np.inf,
-            0.0,
-        ),
-        (None, together, None, wanted, np.inf),
-        (together, None, None, (wanted > 0.0).astype(float), np.inf),
+    rows = [  # blocks of x, y and t, least and most
+        (by_line, None, None, 1.0, 1.0),
+        (None, by_line, -lengths, -np.inf, 0.0),
+        (served, scipy.sparse.eye_array(count * cells), None, -np.inf, 0.0),
+        (None, over_slots, None, wanted, np.inf),
+        (over_slots, None, None, (wanted > 0.0).astype(float), np.inf),
         (None, None, np.ones((1, count)), 0.0, min(most / scale, count)),
         *([(None, None, falls, 0.0, np.inf)] if len(falls) else []),
     ]
     widths = (count * cells, count * cells, count)
     least = np.zeros(sum(widths))
-    least[np.arange(len(given)) * cells + given] = 1.0
-    found = scipy.optimize.milp(
+    least[np.arange(len(fixed)) * cells + fixed] = 1.0
+    solution = scipy.optimize.milp(
         np.repeat([0.0, 0.0, 1.0], widths),
         integrality=np.repeat([1, 0, 0], widths),
         bounds=scipy.optimize.Bounds(least, 1.0),
         constraints=[
-            scipy.optimize.LinearConstraint(_joined(blocks, widths), low, high) for *blocks, low, high in rows
+            scipy.optimize.LinearConstraint(_side_by_side(blocks, widths), low, high)
+            for *blocks, low, high in rows
         ],
         options={"mip_rel_gap": GAP, "time_limit": limit_s},
     )
-    if found.status == OUT_OF_TIME:
+    if solution.status == OUT_OF_TIME:
         msg = f"no exact schedule of {size} ports in {TIME_LIMIT_S:g} s; try another policy"
         raise ParameterError(msg)
-    if found.x is None:
+    if solution.x is None:
         return []
-    placed = found.x[: count * cells].reshape(count, size, size).argmax(axis=2)
-    return list(zip(placed, least_lengths(demand, list(placed)).tolist(), strict=True))
+    permutations = solution.x[: count * cells].reshape(count, size, size).argmax(axis=2)
+    return list(zip(permutations, least_lengths(demand, list(permutations)).tolist(), strict=True))
 
 
 OUT_OF_TIME = 1
 """Status of scipy's solver that reached a limit."""
 
 
-def _joined(
+def _side_by_side(
     blocks: Sequence[scipy.sparse.sparray | np.ndarray | None], widths: tuple[int, ...]
 ) -> scipy.sparse.sparray:
-    """Return blocks of constraints side by side, zero where there is none."""
-    height = next(one.shape[0] for one in blocks if one is not None)
+    """Return blocks of a constraint matrix side by side; None is a block of zeros."""
+    height = next(block.shape[0] for block in blocks if block is not None)
     return scipy.sparse.hstack(
         [
-            scipy.sparse.coo_array((height, width)) if one is None else one
-            for one, width in zip(blocks, widths, strict=True)
+            scipy.sparse.coo_array((height, width)) if block is None else block
+            for block, width in zip(blocks, widths, strict=True)
         ]
     ).tocsr()
 
 
 def pooled(demand: np.ndarray, bank: OcsBank) -> list[Part]:
-    """Return the best that can be made of the permutations of all other heuristics together.
+    """Return the best schedule found that uses permutations of the other heuristics.
 
     Parameters
     ----------
@@ -608,19 +635,19 @@ def pooled(demand: np.ndarray, bank: OcsBank) -> list[Part]:
 
     Notes
     -----
-    A choice of these permutations and their lengths, by an integer programme, beside the least of as few
-    configurations as a port has peers: never worse than the best heuristic, whose own schedule is taken where
-    the search stops above it.
+    An integer programme chooses permutations, and their lengths, from those of all other heuristics and of
+    the best schedule with as few configurations as a port has peers (`_least_over`). Never worse than the
+    best heuristic, whose own schedule is taken where the search stops above it.
     """
     delay_bytes = bank.reconfiguration_s * bank.rate_bytes_per_s
     if not demand.any():
         return []
-    tried = [parts_of(demand, one, bank) for one in SchedulePolicy if one not in LIMITS]
-    tried.append(_in_slots(demand, degree(demand), math.inf, TIME_LIMIT_S))
+    tried = [parts_of(demand, policy, bank) for policy in SchedulePolicy if policy not in LIMITS]
+    tried.append(_least_of_slots(demand, degree(demand), math.inf, TIME_LIMIT_S))
     best = min(tried, key=lambda parts: _length(parts, delay_bytes))
-    every = np.unique([columns for parts in tried for columns, _ in parts], axis=0)
-    found = _least_over(demand, every, delay_bytes, {"mip_rel_gap": POOLED_GAP, "node_limit": POOLED_NODES})
-    return best if found is None else min(best, found, key=lambda parts: _length(parts, delay_bytes))
+    pool = np.unique([columns for parts in tried for columns, _ in parts], axis=0)
+    chosen = _least_over(demand, pool, delay_bytes, {"mip_rel_gap": POOLED_GAP, "node_limit": POOLED_NODES})
+    return best if chosen is None else min(best, chosen, key=lambda parts: _length(parts, delay_bytes))
 
 
 def _length(parts: list[Part], delay_bytes: float) -> float:
@@ -629,27 +656,28 @@ def _length(parts: list[Part], delay_bytes: float) -> float:
 
 
 def _least_over(
-    demand: np.ndarray, every: np.ndarray, delay_bytes: float, options: dict[str, float]
+    demand: np.ndarray, pool: np.ndarray, delay_bytes: float, options: dict[str, float]
 ) -> list[Part] | None:
-    """Return the schedule of least makespan that uses some of P permutations, shape [P, N], or None.
+    """Return the schedule of least makespan that uses some of a pool of permutations [P, N], or None.
 
-    Each permutation p is used (z = 1) for t bytes of a circuit: least sum of t + delay z, sum of t over the
-    permutations with i to j at least the demand, and t at most the largest entry that p serves times z. Where
-    the solver stops at a limit of nodes, the best schedule until then is taken.
+    Mixed-integer programme: permutation p is used, z_p in {0, 1}, for t_p bytes of a circuit. Minimise
+    ``sum_p (t_p + delay z_p)`` with ``sum t_p >= d_ij`` over the permutations that join i to j, ``t_p <= z_p
+    max d_ij`` over the pairs that p joins, and at least as many permutations as a port has peers. Where the
+    solver stops at a limit of nodes (`options`), the best schedule until then is taken.
     """
     scale, size = largest_line(demand), len(demand)
     wanted, sources = demand / scale, np.arange(size)
-    most = wanted[sources, every].max(axis=1)
-    every, most = every[most > 0.0], most[most > 0.0]
-    count = len(every)
-    pairs = (sources * size + every).ravel()
+    most = wanted[sources, pool].max(axis=1)
+    pool, most = pool[most > 0.0], most[most > 0.0]
+    count = len(pool)
+    pairs = (sources * size + pool).ravel()
     serves = scipy.sparse.coo_array(
         (np.ones(pairs.size), (pairs, np.repeat(np.arange(count), size))), shape=(size * size, count)
     )
     none = scipy.sparse.coo_array((size * size, count))
     used = [scipy.sparse.eye_array(count), -scipy.sparse.diags_array(most)]
-    peers = max(int((wanted > 0.0).sum(axis=axis).max()) for axis in (0, 1))
-    found = scipy.optimize.milp(
+    peers = degree(demand)
+    solution = scipy.optimize.milp(
         np.concatenate([np.ones(count), np.full(count, delay_bytes / scale)]),
         integrality=np.repeat([0, 1], count),
         bounds=scipy.optimize.Bounds(0.0, np.concatenate([most, np.ones(count)])),
@@ -662,20 +690,19 @@ def _least_over(
         ],
         options=options,
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    held = found.x[:count]
-    used_ones = np.flatnonzero(held > SOLVED)
-    return [(every[place], float(held[place] + SOLVED) * scale) for place in used_ones.tolist()]
+    held = solution.x[:count]
+    return [(pool[p], float(held[p] + SOLVED) * scale) for p in np.flatnonzero(held > SOLVED).tolist()]
 
 
 def spread(schedule: CircuitSchedule, switches: int) -> CircuitSchedule:
-    """Return the same configurations on several switches at once.
+    """Return a schedule of one switch with its configurations spread over several, side by side.
 
     Parameters
     ----------
     schedule : CircuitSchedule
-        On one switch.
+        Schedule on one switch.
     switches : int
         Circuit switches side by side, each with a circuit of every port.
 
@@ -696,7 +723,7 @@ def spread(schedule: CircuitSchedule, switches: int) -> CircuitSchedule:
     equalised = _equalised(
         held, np.array([load for load, _ in sorted(loads, key=lambda x: x[1])]), reconfiguration_s
     )
-    rows = [(index, length_s, switch) for switch, mine in enumerate(equalised) for index, length_s in mine]
+    rows = [(index, length_s, switch) for switch, held in enumerate(equalised) for index, length_s in held]
     order = [index for index, _, _ in rows]
     return CircuitSchedule(
         policy=schedule.policy,
@@ -714,15 +741,19 @@ def spread(schedule: CircuitSchedule, switches: int) -> CircuitSchedule:
 def _equalised(
     held: list[list[tuple[int, float]]], loads: np.ndarray, reconfiguration_s: float
 ) -> list[list[tuple[int, float]]]:
-    """Return configurations and lengths of each switch after moving load from the fullest to the emptiest."""
-    held = [list(mine) for mine in held]
-    most = 4 * sum(len(mine) for mine in held) + 4 * len(held)
+    """Return the (configuration, length) pairs of each switch after evening out the loads, [switches], in s.
+
+    Half of the gap between the fullest and the emptiest switch moves, of the fullest's longest configuration,
+    until the gap is worth no further reconfiguration.
+    """
+    held = [list(configurations) for configurations in held]
+    most = 4 * sum(len(configurations) for configurations in held) + 4 * len(held)
     for _ in range(most):
         fullest, emptiest = int(loads.argmax()), int(loads.argmin())
         gap_s = float(loads[fullest] - loads[emptiest])
         if gap_s <= reconfiguration_s or gap_s <= 1e-12 * float(loads[fullest]) or not held[fullest]:
             break
-        place = max(range(len(held[fullest])), key=lambda one: held[fullest][one][1])
+        place = max(range(len(held[fullest])), key=lambda index: held[fullest][index][1])
         index, length_s = held[fullest][place]
         moved_s = (gap_s - reconfiguration_s) / 2
         if moved_s >= length_s:
@@ -755,7 +786,7 @@ class SchedulePolicy(StrEnum):
     SPECTRA = "spectra"
     """As few configurations as a port has peers (arXiv:2603.07373)."""
     POOLED = "pooled"
-    """Best of the permutations of all of these together; six ports at most on one switch without packets."""
+    """Best choice from the permutations of all of these; six ports at most, on one switch without packets."""
     EXACT = "exact"
     """Least makespan, by an integer programme; a few ports on one switch without packets."""
 
@@ -767,7 +798,7 @@ BIRKHOFF: Mapping[SchedulePolicy, Matching] = MappingProxyType(
         SchedulePolicy.BOTTLENECK: Matching.BOTTLENECK,
     }
 )
-"""Matching of each policy that decomposes the demand whole."""
+"""Matching of each policy that is a Birkhoff-von Neumann decomposition."""
 
 
 LIMITS: Mapping[SchedulePolicy, int] = MappingProxyType(
@@ -777,7 +808,7 @@ LIMITS: Mapping[SchedulePolicy, int] = MappingProxyType(
 
 
 def applies(policy: SchedulePolicy, ports: int, bank: OcsBank) -> bool:
-    """Return whether a policy can schedule a demand of so many ports: all without `LIMITS` always can."""
+    """Return whether a policy can schedule a demand of a number of ports on a bank (`LIMITS`)."""
     alone = bank.switches == 1 and bank.packet_rate_bytes_per_s == 0.0
     return policy not in LIMITS or (ports <= LIMITS[policy] and alone)
 
@@ -790,7 +821,7 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
     demand : numpy.ndarray
         Bytes from input i to output j, shape [N, N].
     policy : SchedulePolicy
-        How configurations are chosen. Solstice and Eclipse leave the rest to a packet switch if there is one.
+        Choice of configurations. Solstice and Eclipse leave the rest to a packet switch if there is one.
     bank : OcsBank
         Switches. With several, configurations are spread over them and the loads made equal (`spread`).
 
@@ -809,8 +840,8 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
             "try another policy"
         )
         raise ParameterError(msg)
-    one = _on_one_switch(left, policy, bank)
-    return (spread(one, bank.switches) if bank.switches > 1 else one).validated()
+    on_one = _on_one_switch(left, policy, bank)
+    return (spread(on_one, bank.switches) if bank.switches > 1 else on_one).validated()
 
 
 def _on_one_switch(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> CircuitSchedule:
@@ -844,7 +875,7 @@ def _on_one_switch(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) ->
 
 
 def parts_of(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> list[Part]:
-    """Return permutations and the bytes that each circuit of them may carry."""
+    """Return a policy's permutations, and the bytes that each of their circuits may carry."""
     delay_bytes = bank.reconfiguration_s * bank.rate_bytes_per_s
     share = bank.packet_rate_bytes_per_s / (bank.rate_bytes_per_s * bank.switches)
     match policy:

@@ -1,4 +1,7 @@
-"""Circuits that stay for a whole job: rings for its all-reduces, matchings for the rest (TopoOpt)."""
+"""Topology of circuits that stay for a whole job: rings for all-reduces, matchings for the rest (TopoOpt).
+
+Here servers have direct circuits to `degree` others, and forward traffic for the rest.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _TAKEN = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduceGroup:
-    """Servers that add up the same gradients."""
+    """Servers that all-reduce a vector together."""
 
     members: tuple[int, ...]
     """Servers, in the order of the ring of stride 1."""
@@ -41,16 +44,16 @@ class AllReduceGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JobTopology:
-    """Direct circuits between servers, and those of them that belong to rings."""
+    """Direct circuits between servers, and the rings among them."""
 
     links: np.ndarray
     """Circuits from server i to server j, shape [N, N], whole numbers."""
     degree: int
     """Circuits that a server may begin, and as many that it may end."""
     strides: tuple[tuple[int, ...], ...]
-    """Strides of the rings of each all-reduce group."""
+    """Strides of the rings of each all-reduce group: a ring of stride s joins member i to member i + s."""
     matched_degree: int
-    """Circuits of each server that were given to other traffic."""
+    """Matchings that were added for other traffic."""
 
     @cached_property
     def hops(self) -> np.ndarray:
@@ -59,7 +62,7 @@ class JobTopology:
         return np.asarray(scipy.sparse.csgraph.shortest_path(lit, unweighted=True))
 
     def link_bytes(self, demand: np.ndarray) -> np.ndarray:
-        """Return bytes over each circuit when traffic is split equally over all shortest paths, shape [N, N].
+        """Return the bytes over a circuit of each pair if traffic is split over all shortest paths, [N, N].
 
         Parameters
         ----------
@@ -73,8 +76,9 @@ class JobTopology:
 
         Notes
         -----
-        Counting from the farthest pairs inwards as Brandes (2001): what stands at a server on its way from a
-        source goes back over all circuits that come from one hop nearer, in proportion to their paths.
+        As Brandes (2001) counts paths: ``paths[d][s, v]`` is the number of shortest paths of d hops. From the
+        farthest pairs inwards, the traffic of source s that has to reach server v is divided over the
+        circuits that come from servers one hop nearer to s, in proportion to the paths that they continue.
         """
         wanted = checked(demand)
         np.fill_diagonal(wanted, 0.0)
@@ -90,12 +94,12 @@ class JobTopology:
         for distance in range(1, farthest + 1):
             paths.append(np.where(hops == distance, paths[-1] @ self.links, 0.0))
         carried = np.zeros(self.links.shape)
-        standing = wanted
+        arriving = wanted  # [source, server], of what passes on from there too
         for distance in range(farthest, 0, -1):
-            at = np.where(hops == distance, standing, 0.0)
-            share = np.divide(at, paths[distance], out=np.zeros_like(at), where=paths[distance] > 0.0)
-            carried += self.links * (paths[distance - 1].T @ share)
-            standing = standing + paths[distance - 1] * (share @ self.links.T)
+            at = np.where(hops == distance, arriving, 0.0)
+            per_path = np.divide(at, paths[distance], out=np.zeros_like(at), where=paths[distance] > 0.0)
+            carried += self.links * (paths[distance - 1].T @ per_path)
+            arriving = arriving + paths[distance - 1] * (per_path @ self.links.T)
         return np.divide(carried, self.links, out=np.zeros_like(carried), where=self.links > 0)
 
 
@@ -104,9 +108,9 @@ class JobTime:
     """Time of a job's traffic on a topology."""
 
     time_s: float
-    """Bytes of the busiest circuit over its rate."""
+    """Time of the busiest circuit."""
     bound_s: float
-    """Time of the busiest server with all its circuits: no topology of this degree is faster."""
+    """Lower bound for any topology of this degree: time of the busiest server over all its circuits."""
 
     @property
     def over_bound(self) -> float:
@@ -168,9 +172,10 @@ def job_topology(groups: Sequence[AllReduceGroup], demand: np.ndarray, *, degree
     Notes
     -----
     TopologyFinder of TopoOpt (NSDI 2023, algorithm 1): the degree is split by bytes, all-reduces rounded up
-    so that all servers of a group stay connected; each group gets its share, at least one ring. What remains
-    goes to matchings of greatest traffic, a pair with a link counting half. The paper matches pairs both ways
-    (Edmonds); circuits have one direction each here, and matching sources to destinations loses no traffic.
+    so that all servers of a group stay connected; each group gets its share, at least one ring. The rest goes
+    to matchings of greatest traffic, one after the other, where each link that a pair has halves its traffic.
+    The paper matches pairs in both directions at once (Edmonds); here a circuit has one direction, and
+    sources are matched to destinations.
     """
     if degree < 1:
         msg = f"degree must be at least 1; got {degree}"
@@ -183,8 +188,8 @@ def job_topology(groups: Sequence[AllReduceGroup], demand: np.ndarray, *, degree
             msg = f"an all-reduce names servers {group.members}; there are 0 to {size - 1}"
             raise ParameterError(msg)
     reduced = sum(group.ring_bytes * len(group.members) for group in groups)
-    both = reduced + float(left.sum())
-    ring_degree = math.ceil(degree * reduced / both - 1e-12) if reduced > 0.0 else 0
+    all_bytes = reduced + float(left.sum())
+    ring_degree = math.ceil(degree * reduced / all_bytes - 1e-12) if reduced > 0.0 else 0
     links = np.zeros((size, size), dtype=np.int64)
     strides = []
     for group in groups:
@@ -217,15 +222,15 @@ def _add_rings(links: np.ndarray, group: AllReduceGroup, rings: int, degree: int
 def job_time(
     topology: JobTopology, groups: Sequence[AllReduceGroup], demand: np.ndarray, *, rate_bytes_per_s: float
 ) -> JobTime:
-    """Return how long a job's traffic keeps the busiest circuit, and a bound.
+    """Return the time of a job's traffic on a topology, and the bound of any topology.
 
     Parameters
     ----------
     topology : JobTopology
         Circuits.
     groups : sequence of AllReduceGroup
-        All-reduces; each is split equally over the rings of its group, and without a ring goes to the next
-        member over shortest paths.
+        All-reduces of the topology. Each is split equally over the rings of its group; without rings it goes
+        from member to member over shortest paths.
     demand : numpy.ndarray
         Bytes of all other traffic, shape [N, N]; split over shortest paths.
     rate_bytes_per_s : float
@@ -241,19 +246,18 @@ def job_time(
         raise ParameterError(msg)
     wanted = checked(demand)
     np.fill_diagonal(wanted, 0.0)
-    own = np.zeros(wanted.shape)
-    through = wanted.copy()
-    every = wanted.copy()
+    on_rings = np.zeros(wanted.shape)
+    on_paths = wanted.copy()
+    total = wanted.copy()
     for group, strides in zip(groups, topology.strides, strict=True):
         members = np.array(group.members)
         for stride in strides:
-            following = np.roll(members, -stride)
-            own[members, following] += group.ring_bytes / len(strides)
-        every[members, np.roll(members, -1)] += group.ring_bytes
+            on_rings[members, np.roll(members, -stride)] += group.ring_bytes / len(strides)
+        total[members, np.roll(members, -1)] += group.ring_bytes
         if not strides:
-            through[members, np.roll(members, -1)] += group.ring_bytes
-    ring_bytes = np.divide(own, topology.links, out=np.zeros_like(own), where=topology.links > 0)
-    busiest = float((ring_bytes + topology.link_bytes(through)).max(initial=0.0))
+            on_paths[members, np.roll(members, -1)] += group.ring_bytes
+    ring_bytes = np.divide(on_rings, topology.links, out=np.zeros_like(on_rings), where=topology.links > 0)
+    busiest = float((ring_bytes + topology.link_bytes(on_paths)).max(initial=0.0))
     return JobTime(
-        time_s=busiest / rate_bytes_per_s, bound_s=largest_line(every) / (topology.degree * rate_bytes_per_s)
+        time_s=busiest / rate_bytes_per_s, bound_s=largest_line(total) / (topology.degree * rate_bytes_per_s)
     )

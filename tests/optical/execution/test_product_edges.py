@@ -65,7 +65,7 @@ def test_derivatives_of_every_order_draw_apart():
     )  # fmt: skip
     calls = order = [first]
     for _ in range(3):
-        order = [noisy_matmul_module._follower(call, number) for call in order for number in (1, 2, 3, 4)]
+        order = [noisy_matmul_module._derived_call(call, number) for call in order for number in (1, 2, 3, 4)]
         calls = calls + order
     assert len({call.number for call in calls}) == len(calls) == 1 + 4 + 16 + 64
 

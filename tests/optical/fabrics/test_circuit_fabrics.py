@@ -325,7 +325,7 @@ def test_even_exchanges_among_more_nodes_than_lanes_are_spread(nodes, degree):
     one, other = (side.ravel() for side in np.meshgrid(vertices, vertices))
     carried = np.zeros(nodes * degree)
     for turn in range(4):
-        for column in circuits.ways(one, other, turn):
+        for column in circuits.path_links(one, other, turn):
             np.add.at(carried, column[column >= 0], 0.25)
     assert bound <= carried.max() < 1.6 * bound
 
@@ -337,7 +337,7 @@ def test_flows_of_a_pair_take_turns_over_ways_equally_short():
     peers[[1, 2, 3, 4], [0, 1, 2, 3]] = 5
     circuits = ForwardingCircuits(circuits=Circuits(peers), domain=6)
     turns = np.arange(8)
-    second, first = circuits.ways(np.zeros(8, int), np.full(8, 5), turns)
+    second, first = circuits.path_links(np.zeros(8, int), np.full(8, 5), turns)
     assert sorted(np.unique(first)) == [0, 1, 2, 3]
     np.testing.assert_array_equal(second // 4, first + 1)  # on from where the first circuit led
     assert (circuits.hops(np.zeros(8, int), np.full(8, 5)) == 2).all()

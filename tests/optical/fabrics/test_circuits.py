@@ -83,4 +83,4 @@ def test_assigned_lanes_are_matchings_and_serve_every_pair(endpoints, lanes, see
         assert destination in circuits.tx_peer[source]
     lit = {(s, d) for s in range(endpoints) for d in circuits.tx_peer[s] if d != DARK}
     assert lit == {(s, d) for s, d in pairs.tolist()}
-    assert circuits.lanes_of_first.sum() == (circuits.tx_peer != DARK).sum()
+    assert circuits.link_lanes.sum() == (circuits.tx_peer != DARK).sum()

@@ -8,7 +8,7 @@ import simpy
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import last_first, region_matrices, ways_to_give
+from optical.fabrics.circuits import candidate_circuits, greedy_beside_packets, region_demands
 from optical.fabrics.node_circuits import CircuitChoice, HybridFabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_switch
@@ -128,16 +128,16 @@ def test_even_circuits_grow_slower_with_every_preference():
 def test_no_node_has_more_circuits_than_cards_and_the_busiest_pair_has_one(seed):
     wanted = np.random.default_rng(seed).pareto(1.5, (6, 6))
     np.fill_diagonal(wanted, 0.0)
-    for links in ways_to_give(wanted, 4, 1.5):
+    for links in candidate_circuits(wanted, 4, 1.5):
         assert links.sum(axis=0).max() <= 4 >= links.sum(axis=1).max()
         assert (np.diag(links) == 0).all()
     busiest = np.unravel_index(wanted.argmax(), wanted.shape)
-    assert last_first(wanted, 4, 1.5)[busiest] >= 1
+    assert greedy_beside_packets(wanted, 4, 1.5)[busiest] >= 1
 
 
 def test_a_region_sees_what_stays_within_it():
     flows = skewed_flows(np.arange(8)[None, :], "ep", {Skew(loads=EVEN, affinity=2.0): 8.0})
-    found = region_matrices([flows], np.arange(8), 4)
+    found = region_demands([flows], np.arange(8), 4)
     assert sorted(found) == [0, 1]
     kept = flows.part(flows.sources // 4 == flows.destinations // 4)
     assert sum(one.sum() for one in found.values()) == pytest.approx(kept.sizes_bytes.sum())
