@@ -684,13 +684,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         r"SimPhony": simphony_laser,
         r"PACE": chip_energy,
         r"Lightmatter 2025": chip_energy,
-        r"Homodyne TPU": homodyne_processor,
+        r"Homodyne (TPU|multiplier)": homodyne_processor,
         r"TeMPO": slow_light_array,
         r"Lightning 2023": two_modulators,
         r"Netcast": netcast_accuracy,
         r"Pai 2023": mesh_of_four,
         r"Ring weights": ring_weights,
-        r"Universal linear optics|QuiX": programmed_mesh,
+        r"Universal linear optics|QuiX|Laser-written": programmed_mesh,
     }
 )
 """Rules by the pattern with which a system's name begins."""
