@@ -296,28 +296,30 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
         sizes = [1, *_even(chunk.layers - 2, count - 2), 1]
     else:
         sizes = _even(chunk.layers, count)
+    dense = [min(size, max(0, chunk.dense - sum(sizes[:index]))) for index, size in enumerate(sizes)]
+    sparse = [size - without for size, without in zip(sizes, dense, strict=True)]
     return tuple(
         StagePart(
             layers=size,
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
-            dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
-            windowed=_among(chunk.windowed, chunk, sizes, index),
-            retrieving=_among(chunk.retrieving, chunk, sizes, index),
+            dense=dense[index],
+            windowed=_among(chunk.windowed, sparse, index),
+            retrieving=_among(chunk.retrieving, sizes, index),
             encodes=chunk.encodes and index == 0,
             hands_on=chunk.hands_on and index == len(sizes) - 1,
             pattern=(chunk.pattern + sum(sizes[:index])) % plan.experts.expert_patterns,
-            kept=_among(chunk.kept, chunk, sizes, index),
+            kept=_among(chunk.kept, sizes, index),
         )
         for index, size in enumerate(sizes)
     )
 
 
-def _among(count: int, chunk: StagePart, sizes: list[int], index: int) -> int:
-    """Return how many blocks of a kind a part has, which stand evenly among a chunk's blocks."""
+def _among(count: int, sizes: list[int], index: int) -> int:
+    """Return how many of `count` blocks, which stand evenly among those of all parts, one part has."""
     if not count:
         return 0
-    until, before = (-(-count * sum(sizes[:end]) // chunk.layers) for end in (index + 1, index))
+    until, before = (-(-count * sum(sizes[:end]) // sum(sizes)) for end in (index + 1, index))
     return until - before
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 
 from simulator.layout import Axis
 from simulator.operators import Collective, CollectiveKind, Phase, Sequence
@@ -117,12 +117,10 @@ class Passes:
 
     def _in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         """Return the operators of a part's blocks one block after the other, each with its own pattern."""
-        narrow = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
-        kinds = [
-            self._dense
-            if place < part.dense
-            else (self._windowed if narrow[place] > (narrow[place - 1] if place else 0) else self._block)
-            for place in range(part.layers)
+        others = part.layers - part.dense
+        narrow = [part.windowed * place // max(others, 1) for place in range(others + 1)]
+        kinds = [self._dense] * part.dense + [
+            self._windowed if until > before else self._block for before, until in pairwise(narrow)
         ]
         if part.kept:
             kinds = [self._block] * (part.layers - part.kept) + [self._kept] * part.kept
