@@ -217,10 +217,10 @@ def _standing_delay_s(costs: PlanCosts) -> np.ndarray:
     The two columns are forward and backward. The ring of context ranks delays only beyond the work behind
     which it hides.
     """
-    beside, slower = costs.beside, costs.turns.slowdown
+    beside, slowdown = costs.beside, costs.turns.slowdown
     carried = np.isfinite(costs.waited_s)[:, None]
-    delay_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in AXES)
-    delay_s = delay_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.ring_work_s)
+    delay_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slowdown[axis] - 1.0) for axis in AXES)
+    delay_s = delay_s + np.maximum(0.0, beside.ring_s * slowdown["cp"] - beside.ring_work_s)
     longer_s: np.ndarray = delay_s - np.maximum(0.0, beside.ring_s - beside.ring_work_s)
     return longer_s
 

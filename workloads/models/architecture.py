@@ -309,12 +309,10 @@ class TransformerConfig:
         if any((*latent, self.query_rank)) and not all(latent):
             msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
             raise WorkloadError(msg)
-        if bool(self.window) != bool(self.window_every) or (
-            self.window and (self.kv_rank or self.dense_layers)
-        ):
+        if bool(self.window) != bool(self.window_every) or (self.window and self.kv_rank):
             msg = (
                 f"{self.name}: window ({self.window}) and window_every ({self.window_every}) go together, "
-                "without latent attention or dense blocks; give both or none"
+                "without latent attention; give both or none"
             )
             raise WorkloadError(msg)
         if self.experts % self.routing_groups or not 1 <= self.chosen_groups <= self.routing_groups:
@@ -338,6 +336,12 @@ class TransformerConfig:
             msg = (
                 f"{self.name}: dense_layers ({self.dense_layers}) needs experts ({self.experts}) and must be "
                 f"at most layers ({self.layers}); leave it out"
+            )
+            raise WorkloadError(msg)
+        if 0 < self._windows_before(self.dense_layers) < self.dense_layers:
+            msg = (
+                f"{self.name}: all {self.dense_layers} dense_layers must have windows, or none of them; "
+                f"window_every is {self.window_every}, window_after {self.window_after}"
             )
             raise WorkloadError(msg)
 
@@ -411,8 +415,9 @@ class TransformerConfig:
     @property
     def dense(self) -> TransformerConfig:
         """The model with the blocks that have no experts only."""
+        blocks = self.windowed if self._windows_before(self.dense_layers) else self.unbounded
         return replace(
-            self,
+            blocks,
             experts=1,
             experts_per_token=1,
             shared_experts=0,
@@ -440,11 +445,17 @@ class TransformerConfig:
         return replace(self, window=0, window_every=0, window_after=0)
 
     def windowed_among(self, first: int, count: int) -> int:
-        """Return how many of the blocks from `first` on are windowed, `count` in all."""
-        last, first = (max(place, self.window_after) for place in (first + count, first))
+        """Return how many of `count` blocks from `first` on are windowed, `dense_layers` not counted."""
+        first, last = (max(place, self.dense_layers) for place in (first, first + count))
+        return self._windows_before(last) - self._windows_before(first)
+
+    def _windows_before(self, end: int) -> int:
+        """Return how many of the first `end` blocks, dense ones too, are windowed."""
+        end = max(end, self.window_after)
         if self.window_every < 2:
-            return (last - first) * self.window_every
-        return last - first - (last // self.window_every - first // self.window_every)
+            return (end - self.window_after) * self.window_every
+        unbounded = end // self.window_every - self.window_after // self.window_every
+        return end - self.window_after - unbounded
 
     @property
     def shares_norm(self) -> bool:

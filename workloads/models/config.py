@@ -148,6 +148,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "mpt": _mpt_keys,
     "dbrx": _nested("dbrx", "attn_config", "ffn_config"),
     "lists": _first_of_lists,
+    "no query latent": lambda values: {"q_lora_rank": None, **values},
 }
 """What gives the values of a file usual names, by `Family.translated` in the table."""
 
@@ -221,6 +222,8 @@ PREDICTED = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_laye
 """Keys of how many further tokens a model learns to predict."""
 WINDOWED, CHUNKED, FULL = "sliding_attention", "chunked_attention", "full_attention"
 """Values of ``layer_types``; chunks of keys are Llama 4's, and taken as windows."""
+MLP_KINDS, DENSE, SPARSE = "mlp_layer_types", "dense", "sparse"
+"""Key of the kind of each block's feed-forward part, and its values."""
 LONGEST_SHOWN = 60
 """Characters of a wrong value that a message repeats."""
 
@@ -371,7 +374,7 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
 
 SPELLED_ALIKE = 0.87
 """Likeness of two keys from which one that no known file has counts as misspelled; a choice: none of the keys
-of 54 published files does."""
+of 86 published files does."""
 
 
 def _warn_of_misspellings(written: Mapping[str, Any], reader: _Reader) -> None:
@@ -446,7 +449,8 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     _check_blocks(reader, family)
     hidden = reader.whole(family.hidden)
     heads = reader.whole(family.heads)
-    if reader.values.get("head_dim") is None and not family.head_dim_default and hidden % heads:
+    named = reader.values.get("head_dim") is not None or family.head_dim_default or family.latent
+    if not named and hidden % heads:
         key = next(key for key in family.heads if reader.values.get(key) is not None)
         whole = reader.written.get(family.hidden[0], family.hidden[0])
         reader.fail(key, f"must divide {whole} ({hidden}); try {divisors_phrase(hidden)}")
@@ -537,15 +541,29 @@ def _with_experts(reader: _Reader, config: TransformerConfig, family: Family) ->
         shared, left = divmod(reader.count(family.shared_width), config.ffn_hidden)
         if left:
             reader.fail(family.shared_width, f"must be a multiple of an expert's width ({config.ffn_hidden})")
-    dense = reader.count(family.dense_first) if family.dense_first else 0
+    dense = _dense_first(reader, family, config.layers)
     return replace(
         config,
         shared_experts=shared,
         dense_layers=dense,
-        dense_ffn_hidden=reader.whole(("intermediate_size",)) if family.dense_first else 0,
+        dense_ffn_hidden=reader.whole(("intermediate_size",)) if dense else 0,
         routing_groups=(family.dense_first and reader.count("n_group")) or 1,
         chosen_groups=(family.dense_first and reader.count("topk_group")) or 1,
     )
+
+
+def _dense_first(reader: _Reader, family: Family, layers: int) -> int:
+    """Return how many first blocks have no experts, by a count of the file or its kinds of all blocks."""
+    dense = reader.count(family.dense_first) if family.dense_first else 0
+    kinds = reader.values.get(MLP_KINDS)
+    if kinds is None or not family.experts:
+        return dense
+    first = kinds.index(SPARSE) if isinstance(kinds, list) and SPARSE in kinds else 0
+    if kinds != [DENSE] * first + [SPARSE] * (layers - first):
+        reader.fail(MLP_KINDS, f"must name {DENSE} for first blocks and {SPARSE} for the others of {layers}")
+    if family.dense_first in reader.values and dense != first:
+        reader.fail(family.dense_first, f"must equal the first '{DENSE}' blocks of '{MLP_KINDS}' ({first})")
+    return first
 
 
 def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
@@ -558,7 +576,7 @@ def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConf
         query_rank=0 if reader.values.get("q_lora_rank", 0) is None else reader.whole(("q_lora_rank",)),
         rope_dim=positions,
         value_dim=reader.whole(("v_head_dim",)),
-        routing_bias=reader.values.get("topk_method") == "noaux_tc",
+        routing_bias=config.routing_bias or reader.values.get("topk_method") == "noaux_tc",
     )
 
 
@@ -602,7 +620,10 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
 
 
 def _order(reader: _Reader, layers: int) -> tuple[int, int]:
-    """Return of how many blocks the last sees all keys, and how many first ones do, by ``layer_types``."""
+    """Return of how many blocks the last sees all keys, and how many first ones do, by ``layer_types``.
+
+    One block of each group sees all keys; where it is the first, it counts as the last.
+    """
     kinds = reader.values["layer_types"]
     known = {WINDOWED, CHUNKED, FULL}
     if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= known:
@@ -613,8 +634,9 @@ def _order(reader: _Reader, layers: int) -> tuple[int, int]:
     after = windowed.index(True)
     if all(windowed[after:]):
         return 1, after
-    every = windowed.index(False, after) + 1
-    if after or any(one == (place % every == every - 1) for place, one in enumerate(windowed)):
+    turned = windowed[::-1] if after == 1 and windowed[-1] else windowed
+    every = turned.index(False) + 1
+    if every == 1 or any(one == (place % every == every - 1) for place, one in enumerate(turned)):
         reader.fail("layer_types", f"must repeat {WINDOWED} and one {FULL}, or end with {WINDOWED} only")
     return every, 0
 

@@ -313,28 +313,30 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
         sizes = [1, *_even(chunk.layers - 2, count - 2), 1]
     else:
         sizes = _even(chunk.layers, count)
+    dense = [min(size, max(0, chunk.dense - sum(sizes[:index]))) for index, size in enumerate(sizes)]
+    sparse = [size - without for size, without in zip(sizes, dense, strict=True)]
     return tuple(
         StagePart(
             layers=size,
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
-            dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
-            windowed=_part_of(chunk.windowed, chunk, sizes, index),
-            retrieving=_part_of(chunk.retrieving, chunk, sizes, index),
+            dense=dense[index],
+            windowed=_part_of(chunk.windowed, sparse, index),
+            retrieving=_part_of(chunk.retrieving, sizes, index),
             encodes=chunk.encodes and index == 0,
             hands_on=chunk.hands_on and index == len(sizes) - 1,
             pattern=(chunk.pattern + sum(sizes[:index])) % plan.experts.expert_patterns,
-            kept=_part_of(chunk.kept, chunk, sizes, index),
+            kept=_part_of(chunk.kept, sizes, index),
         )
         for index, size in enumerate(sizes)
     )
 
 
-def _part_of(count: int, chunk: StagePart, sizes: list[int], index: int) -> int:
-    """Return the blocks of a kind in a chunk's part, where `count` of them stand evenly in the chunk."""
+def _part_of(count: int, sizes: list[int], index: int) -> int:
+    """Return the blocks of a kind in a part, where `count` of them stand evenly among the blocks of all parts."""
     if not count:
         return 0
-    to_end, to_start = (-(-count * sum(sizes[:end]) // chunk.layers) for end in (index + 1, index))
+    to_end, to_start = (-(-count * sum(sizes[:end]) // sum(sizes)) for end in (index + 1, index))
     return to_end - to_start
 
 

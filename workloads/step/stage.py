@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 
 from simulator.layout import Axis
 from simulator.operators import Collective, CollectiveKind, Phase, Sequence
@@ -170,15 +170,11 @@ class Passes:
 
         Windowed blocks stand evenly among the others.
         """
-        windowed = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
-        kinds = []
-        for place in range(part.layers):
-            if place < part.dense:
-                kinds.append(self._dense)
-            elif windowed[place] > (windowed[place - 1] if place else 0):
-                kinds.append(self._windowed)
-            else:
-                kinds.append(self._block)
+        others = part.layers - part.dense
+        windowed = [part.windowed * place // max(others, 1) for place in range(others + 1)]
+        kinds = [self._dense] * part.dense + [
+            self._windowed if until > before else self._block for before, until in pairwise(windowed)
+        ]
         if part.kept:
             kinds = [self._block] * (part.layers - part.kept) + [self._kept] * part.kept
         places = range(part.layers) if direction is Pass.FORWARD else reversed(range(part.layers))

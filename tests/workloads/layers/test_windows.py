@@ -42,6 +42,38 @@ def test_every_other_block_is_windowed_whatever_the_cut():
     assert [WINDOWED.windowed_among(first, 1) for first in range(4)] == [1, 0, 1, 0]
 
 
+MIXED = replace(
+    EVEN, experts=4, experts_per_token=2, dense_layers=3, dense_ffn_hidden=512, window=16, window_every=4
+)
+"""Three dense blocks with windows, then 13 with experts, of which every fourth block sees all keys."""
+
+
+@pytest.mark.parametrize(
+    ("config", "windowed", "dense_window"),
+    [(MIXED, 9, 16), (replace(MIXED, window_every=1), 13, 16), (replace(MIXED, window_after=4), 9, 0)],
+)
+def test_dense_blocks_have_windows_or_have_none(config, windowed, dense_window):
+    """K-EXAONE's first block is dense and windowed (its config.json)."""
+    assert config.dense.window == dense_window
+    assert config.windowed_among(0, config.layers) == windowed
+    for pp, buckets in ((1, 1), (2, 3), (8, 2)):
+        plan = PLAN.with_(pp=pp, grad_buckets=buckets)
+        parts = [part for stage in range(pp) for part in stage_parts(config, plan, stage)]
+        assert sum(part.windowed for part in parts) == windowed
+        assert all(part.dense + part.windowed <= part.layers for part in parts)
+        assert product_flops(build_step(config, plan)) == model_flops(config, plan.share)
+    every_pair = replace(config, window=0, window_every=0, window_after=0)
+    each = 4 * PLAN.batch.sequence_length * EVEN.hidden * (PLAN.batch.sequence_length - 16)
+    narrow = windowed + (3 if dense_window else 0)
+    saved = model_flops(every_pair, PLAN.share) - model_flops(config, PLAN.share)
+    assert saved == 3 * PLAN.batch.global_batch * narrow * each
+
+
+def test_dense_blocks_that_differ_in_their_windows_are_refused():
+    with pytest.raises(WorkloadError, match="all 3 dense_layers must have windows, or none of them"):
+        replace(MIXED, window_every=2)
+
+
 def test_windows_save_attention_in_half_of_the_blocks():
     """Half of the blocks work on w of s keys: 4 s h (s - w) operations less each, three times."""
     saved = model_flops(EVEN, PLAN.share) - model_flops(WINDOWED, PLAN.share)
@@ -99,6 +131,11 @@ FULL, NEAR = "full_attention", "sliding_attention"
             | {"layer_types": [NEAR, NEAR, FULL] * 4, "sliding_window_pattern": 6},
             [0, 1, 3, 4, 6, 7, 9, 10],
         ),
+        # CWM (its config.json): the block that sees all comes first of each group, and counts as the last.
+        (
+            {"model_type": "cwm", "sliding_window": 16, "layer_types": [FULL, NEAR, NEAR, NEAR] * 3},
+            [0, 1, 2, 4, 5, 6, 8, 9, 10],
+        ),
         ({"model_type": "llama", "layer_types": [FULL] * 12}, []),
     ],
 )
@@ -128,7 +165,8 @@ def test_families_window_the_blocks_that_they_publish(change, windowed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layer_types": [FULL, NEAR] * 6}, "layer_types must repeat sliding_attention and one full"),
+        ({"layer_types": [FULL, FULL, NEAR] * 4}, "layer_types must repeat sliding_attention and one full"),
+        ({"layer_types": [FULL, NEAR, NEAR] * 3 + [FULL, FULL, NEAR]}, "layer_types must repeat"),
         ({"layer_types": [NEAR] * 3}, "layer_types must name .* for each of the 12 blocks"),
         ({"layer_types": [NEAR, "linear_attention"] * 6}, "layer_types must name"),
         ({"sliding_window": -1}, "sliding_window must be a whole number"),

@@ -309,7 +309,10 @@ def test_phi_3_counts_fused_products_like_separate_ones():
 
 
 FAMILIES = [json.loads(line) for line in (Path(__file__).parent / "families.jsonl").read_text().splitlines()]
-"""Sizes of published models, and the parameters that their own code makes of them (transformers 5.23)."""
+"""Sizes of published models, and the parameters that their own code makes of them (transformers 5.24).
+
+Those that are named as their `model_type` have the sizes that the library takes without a file.
+"""
 
 
 @pytest.mark.parametrize("model", FAMILIES, ids=[one["name"] for one in FAMILIES])
@@ -330,6 +333,16 @@ def test_recurrent_blocks_show_by_their_keys_and_near_relatives_are_no_family():
         from_hugging_face({"model_type": "novel", "mamba_d_state": 64})
     with pytest.raises(WorkloadError, match="chooses keys by an indexer of its own, which is not modelled"):
         from_hugging_face({"model_type": "deepseek_v32"})
+
+
+def test_kinds_of_feed_forward_parts_say_which_blocks_are_dense():
+    values = next(one["config"] for one in FAMILIES if one["name"] == "hy_v3")
+    kinds = ["dense"] * 3 + ["sparse"] * 77
+    assert from_hugging_face(values | {"mlp_layer_types": kinds}).dense_layers == 3
+    with pytest.raises(WorkloadError, match="mlp_layer_types must name dense for first blocks and sparse"):
+        from_hugging_face(values | {"mlp_layer_types": kinds[::-1]})
+    with pytest.raises(WorkloadError, match=r"first_k_dense_replace must equal .* \(3\); got 1"):
+        from_hugging_face(values | {"mlp_layer_types": kinds, "first_k_dense_replace": 1})
 
 
 def test_a_window_as_long_as_the_sequence_is_none():
