@@ -333,7 +333,7 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
 
 
 def _part_of(count: int, sizes: list[int], index: int) -> int:
-    """Return the blocks of a kind in a part, where `count` of them stand evenly among the blocks of all parts."""
+    """Return the blocks of a kind in one part, where `count` of them stand evenly in all parts together."""
     if not count:
         return 0
     to_end, to_start = (-(-count * sum(sizes[:end]) // sum(sizes)) for end in (index + 1, index))
