@@ -1,8 +1,8 @@
 """Traffic of a step: every collective as flow groups, carried out in the fastest way that its fabric has.
 
-A way is a list of rounds of flows, priced with the network to itself, and goes through the network round
-after round or with all its levels at once. Two collectives slow each other down where their flows meet on
-links.
+`Traffic` prices all ways of a collective (algorithms and protocols) with the network to themselves and takes
+the fastest. `carry_collective` carries one out: round after round, or all of its levels at once.
+`pair_slowdown` says by how much two collectives slow each other down where their flows share links.
 
 References
 ----------
@@ -54,13 +54,13 @@ def carry_collective(
     Parameters
     ----------
     network : Network
-        What carries it.
+        The network that carries it.
     plan : PricedCollective
         The collective.
     patient : callable
         Asked before ports turn to a round; while true, they stay where they are.
     repeat : int
-        How often, one after the other.
+        Number of runs, one after the other.
     """
     if plan.protocol_s:
         yield network.env.timeout(plan.protocol_s * repeat)
@@ -77,9 +77,9 @@ def carry_collective(
 
 
 def play(network: Network) -> None:
-    """Let the clock of a network run until nothing moves any more."""
+    """Run the clock of a network until nothing moves any more."""
     network.env.run()
-    while network.serve(impatient=True):  # patience that waited for itself
+    while network.serve(impatient=True):  # what waited was patient for traffic that waits for it
         network.env.run()
 
 
@@ -94,7 +94,7 @@ class Slowdown:
 
 
 APART = Slowdown()
-"""Of collectives without a common link."""
+"""Slowdown of collectives without a common link."""
 
 
 def pair_slowdown(
@@ -115,7 +115,7 @@ def pair_slowdown(
     until a link is full; who does not cross it goes on until a link of its own is full.
     """
     room = capacity_bytes_per_s
-    first, second = np.zeros(room.size), np.zeros(room.size)
+    first, second = np.zeros(room.size), np.zeros(room.size)  # load of each, shape [L]
     first[one.links] = one.usage
     if not first[other.links].any():
         return APART
@@ -124,10 +124,11 @@ def pair_slowdown(
     full = np.divide(room, both, out=np.full(room.size, np.inf), where=both > 0.0)
     level = float(full.min())
     tight = full <= level * (1.0 + TOLERANCE)
-    mine = level if first[tight].any() else least_rate(room - second * level, first)
-    theirs = level if second[tight].any() else least_rate(room - first * level, second)
+    first_rate = level if first[tight].any() else least_rate(room - second * level, first)
+    second_rate = level if second[tight].any() else least_rate(room - first * level, second)
     return Slowdown(
-        one=max(1.0, least_rate(room, first) / mine), other=max(1.0, least_rate(room, second) / theirs)
+        one=max(1.0, least_rate(room, first) / first_rate),
+        other=max(1.0, least_rate(room, second) / second_rate),
     )
 
 
@@ -138,7 +139,7 @@ def together_s(
     other_s: float,
     capacity_bytes_per_s: np.ndarray,
 ) -> float:
-    """Return how long two flow groups take that start together, from how long each takes alone.
+    """Return the time in s until two flow groups that start together have both ended.
 
     Parameters
     ----------
@@ -156,27 +157,27 @@ def together_s(
 
 
 def least_rate(room: np.ndarray, usage: np.ndarray) -> float:
-    """Return the rate at which the first of the links that are used is full."""
+    """Return the rate at which the first link is full, of a capacity [L] and a load at unit rate [L]."""
     used = usage > 0.0
     return float((room[used] / usage[used]).min())
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Way:
-    """Algorithm of a collective on the network, whatever its protocol."""
+    """Algorithm of a collective on the network, priced as far as protocols have it in common."""
 
     name: str
     parts: tuple[tuple[FlowGroup, float, int, float], ...]
     """Flow group, bytes of a flow, repetitions, and the share of its flows that leave their node."""
     alone: tuple[tuple[float, float], ...]
-    """Latency in s and rate in B/s of each with all links to itself."""
+    """Latency in s and rate in B/s of each part with all links to itself."""
     wire_bytes: float
     energy_j: float
     in_turns: bool
 
     @property
     def leaves(self) -> bool:
-        """Whether anything leaves a node."""
+        """Whether any flow leaves its node."""
         return any(outside for _, _, _, outside in self.parts)
 
 
@@ -186,16 +187,16 @@ class Traffic:
     Parameters
     ----------
     layout : Groups
-        Where the ranks stand.
+        Endpoints of the ranks.
     fabric : Fabric
-        What carries the flows.
+        The fabric that carries the flows.
     network : Network
         The fabric during the step.
     demand : dict
         Traffic of the whole step, as `step_demand` gives it.
     by_axis : bool
-        Whether circuits for a class may serve all traffic of its axis beside it, for a class is a group;
-        else all traffic of the class.
+        Whether circuits of a class may serve all traffic of its axis as well, since a class is a single group
+        (recorded graphs); else all traffic of the class.
     """
 
     def __init__(
@@ -227,11 +228,11 @@ class Traffic:
 
     @property
     def routes_by_size(self) -> bool:
-        """Whether small transfers go other ways than large ones."""
+        """Whether small transfers take other routes than large ones."""
         return self._traits.routes_by_size
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
-        """Return how a class carries out a collective: the fastest algorithm that has its paths."""
+        """Return the plan of a collective of a class: the fastest way that has its paths."""
         key = (*operator.terms, operator.payload_bytes, rank_class)
         found = self._plans.get(key)
         if found is None:
@@ -239,17 +240,17 @@ class Traffic:
         return found
 
     def price(self, works: abc.Iterable[tuple[Operator, int]]) -> None:
-        """Price every collective of operators and their classes, in order, under the present circuits.
+        """Plan every collective of some operators and their classes, in order, under the present circuits.
 
-        So a communicator chooses when it is made, whatever turns later; and flow groups, whose numbers order
-        what happens at one instant, have theirs before the first event.
+        A communicator chooses its algorithm when it is made, whatever circuits turn later; and flow groups,
+        whose numbers order events of one instant, are numbered before the first event.
         """
         seen: dict[tuple[int, int], object] = {}
         for operator, rank_class in works:
-            what = operator.items if isinstance(operator, Sequence) else operator
-            if (id(what), rank_class) in seen:
+            content = operator.items if isinstance(operator, Sequence) else operator
+            if (id(content), rank_class) in seen:
                 continue
-            seen[id(what), rank_class] = what
+            seen[id(content), rank_class] = content  # kept alive, for it is known by its identity
             if isinstance(operator, Sequence):
                 self.private(operator, rank_class)
             for one, _ in communications(operator):
@@ -259,11 +260,11 @@ class Traffic:
 
     @property
     def plans(self) -> tuple[PricedCollective, ...]:
-        """All that were priced so far."""
+        """All collectives that are planned so far."""
         return tuple(self._plans.values())
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
-        """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
+        """Return whether a sequence's collectives share no link with other traffic, and no link can fail."""
         axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
         return not axes or (
             self.network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
@@ -271,11 +272,12 @@ class Traffic:
 
     def by_block(self, sequence: Sequence, rank_class: int) -> bool:
         """Return whether axes of a sequence's collectives take circuits from each other, block by block."""
-        asked: dict[FlowGroup, None] = {}
-        for one in (*sequence.ring, *(one for one, _ in communications(sequence))):
-            plan = self.plan(one, rank_class)
-            asked |= dict.fromkeys(part for part, _, _ in (plan.parts[:1] if plan.in_turns else plan.parts))
-        groups = tuple(one for one in asked if self._fabric.turns_for(one.flows))
+        every: dict[FlowGroup, None] = {}
+        for collective in (*sequence.ring, *(one for one, _ in communications(sequence))):
+            plan = self.plan(collective, rank_class)
+            parts = plan.parts[:1] if plan.in_turns else plan.parts
+            every |= dict.fromkeys(group for group, _, _ in parts)
+        groups = tuple(group for group in every if self._fabric.turns_for(group.flows))
         if groups not in self._by_block:
             several = len({one.flows.axis for one in groups}) > 1
             self._by_block[groups] = several and self.network.clash(groups)
@@ -285,18 +287,19 @@ class Traffic:
         """Return whether an axis of a class shares no link with other traffic."""
         key = (axis, rank_class)
         if key not in self._private:
-            mine = self._axis_links(key)
-            others = {(an_axis, a_class) for an_axis, a_class, _ in self._demand} - {key}
-            if mine is not None:
-                taken = np.zeros(self.network.graph.capacity_bytes_per_s.size, dtype=bool)
-                taken[mine] = True
-            self._private[key] = mine is not None and not any(
-                self._meet(taken, other) for other in sorted(others)
-            )
+            links = self._axis_links(key)
+            self._private[key] = links is not None and not self._is_shared(key, links)
         return self._private[key]
 
-    def _meet(self, taken: np.ndarray, other: tuple[str, int]) -> bool:
-        """Return whether an axis of a class crosses any of some links, a mask [L], or would turn them."""
+    def _is_shared(self, key: tuple[str, int], links: np.ndarray) -> bool:
+        """Return whether other traffic than that of an axis of a class crosses or turns its links."""
+        taken = np.zeros(self.network.graph.capacity_bytes_per_s.size, dtype=bool)
+        taken[links] = True
+        others = {(axis, rank_class) for axis, rank_class, _ in self._demand} - {key}
+        return any(self._touches(taken, other) for other in sorted(others))
+
+    def _touches(self, taken: np.ndarray, other: tuple[str, int]) -> bool:
+        """Return whether an axis of a class crosses links of a mask, shape [L], or would turn them."""
         links = self._axis_links(other)
         if links is not None:
             return bool(taken[links].any())
@@ -306,7 +309,7 @@ class Traffic:
             return True
 
     def _axis_links(self, key: tuple[str, int]) -> np.ndarray | None:
-        """Return the links of an axis of a class, or None if it has no path yet (it needs circuits)."""
+        """Return the links of an axis of a class; None if it lacks circuits."""
         groups = self._axis_groups.get(key)
         if groups is None:
             groups = self._axis_groups[key] = tuple(
@@ -327,31 +330,32 @@ class Traffic:
         return found
 
     def options(self, operator: Collective, rank_class: int) -> tuple[PricedCollective, ...]:
-        """Return all ways in which a class can carry out a collective: algorithms and protocols."""
+        """Return all ways in which a class can carry out a collective: algorithms with protocols."""
         options = self._candidates(operator, rank_class)
         size, peers = self._fabric.node_size, self._traits.peers
         options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
         flow_groups = {
-            name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()
+            name: self._flow_group_parts(operator, rank_class, name, parts) for name, parts in options.items()
         }
         later: Circuits | None = None
         ready = [name for name, parts in flow_groups.items() if self._connected(parts)]
         if not ready:
-            # Without circuits yet, the fabric will be asked for those of the first way (the ring), which may
-            # serve others, too.
+            # Circuits will be set up for the first way (the ring); ways that these connect are options, too.
             first = next(iter(options))
             later = self.network.axis_circuits(flow_groups[first][0][0])
             ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
-        pipelined = self._pipelined(operator, rank_class, later)
+        pipelined = self._pipelined_options(operator, rank_class, later)
         one_by_one = TWO_LEVELS if pipelined else ()  # no library has its levels take turns
         # A message of a trace is a broadcast to one other.
         sent = operator.kind is CollectiveKind.BROADCAST and operator.size == 2
         whole = tuple(
-            self._priced(way, operator, protocol)
+            self._price(way, operator, protocol)
             for way in (
-                self._way(flow_groups[name], name, options[name]) for name in ready if name not in one_by_one
+                self._priced_way(flow_groups[name], name, options[name])
+                for name in ready
+                if name not in one_by_one
             )
             for protocol in protocols(
                 SEND if sent else way.name, self._scale_up, self._adder, leaving=way.leaves
@@ -362,14 +366,14 @@ class Traffic:
     def _connected(
         self, parts: tuple[tuple[FlowGroup, float, int], ...], circuits: Circuits | None = None
     ) -> bool:
-        """Return whether circuits connect a way, the present ones if none are given."""
+        """Return whether circuits, by default the present ones, connect all flows of a way."""
         flow_groups = [flow_group for flow_group, _, _ in parts]
         if circuits is not None:
             return self.network.connects(circuits, flow_groups)
         return all(self.network.locate(flow_group) for flow_group in flow_groups)
 
     def _candidates(self, operator: Collective, rank_class: int) -> Ways:
-        """Return the ways to carry out a collective of a class, whatever circuits stand."""
+        """Return the algorithms of a collective of a class, whatever circuits stand."""
         return candidates(
             operator,
             self._layout,
@@ -381,10 +385,10 @@ class Traffic:
             strides_of=lambda group: self._fabric.strides(self.network.circuits, group),
         )
 
-    def _pipelined(
+    def _pipelined_options(
         self, operator: Collective, rank_class: int, later: Circuits | None
     ) -> tuple[PricedCollective, ...]:
-        """Return the ways of two levels that work at once, over circuits as `_connected` has them."""
+        """Return the ways whose two levels work at once, and that circuits connect (see `_connected`)."""
         plans = []
         found = library_levels(
             operator,
@@ -396,15 +400,17 @@ class Traffic:
         )
         for name, levels in found.items():
             sized = levels.of_payload(operator.payload_bytes).both
-            parts = self._parts(operator, rank_class, name + PIPELINED, sized)
+            parts = self._flow_group_parts(operator, rank_class, name + PIPELINED, sized)
             if not self._connected(parts, later):
                 continue
             for protocol in protocols(name, self._scale_up, self._adder):
                 if math.isfinite(protocol.chunk_bytes):
-                    plans += self._overlapped(operator, name, levels, (parts[0][0], parts[1][0]), protocol)
+                    plans += self._pipelined_plans(
+                        operator, name, levels, (parts[0][0], parts[1][0]), protocol
+                    )
         return tuple(plans)
 
-    def _overlapped(
+    def _pipelined_plans(
         self,
         operator: Collective,
         name: str,
@@ -412,12 +418,26 @@ class Traffic:
         flow_groups: tuple[FlowGroup, FlowGroup],
         protocol: Protocol,
     ) -> list[PricedCollective]:
-        """Return a collective whose levels work at once, and on trees as one chunk, which short vectors are.
+        """Return plans of a collective whose levels work at once, and on trees also of one in a single chunk.
+
+        Parameters
+        ----------
+        operator : Collective
+            The collective.
+        name : str
+            Its algorithm.
+        levels : Levels
+            Its levels for a payload of one byte.
+        flow_groups : tuple of FlowGroup
+            The flows inside nodes, and those between.
+        protocol : Protocol
+            Protocol of the library.
 
         Notes
         -----
-        Before the slowest level is all that is left to wait for, the first chunk passes its own node and
-        every hop of a tree. At a hop it passes a card, up or down, half of what a card passes of it.
+        The vector takes as long as both levels together on the links that they share. Besides, the pipeline
+        has to fill: the first chunk passes both levels one after the other, and on a tree climbs all hops,
+        at each of which a card passes half of the chunk's bytes, up or down. Short vectors are one chunk.
         """
         times = []
         waited, paths_s, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0, 0.0
@@ -468,15 +488,15 @@ class Traffic:
         return [plan, one_chunk]
 
     def _copied_s(self, operator: Collective, name: str) -> float:
-        """Return how long a rank copies for a byte of payload, unless the switches of its node add."""
+        """Return the time in which a rank copies a byte of payload; 0 where the switches of its node add."""
         if self._scale_up is None or name in ADDING.values():
             return 0.0
         return copied_bytes(replace(operator, payload_bytes=1.0)) / self._scale_up.copy_bytes_per_s
 
-    def _parts(
+    def _flow_group_parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
     ) -> tuple[tuple[FlowGroup, float, int], ...]:
-        """Return the rounds of a way as flow groups with bytes of a flow and repetitions."""
+        """Return the rounds of a way as flow groups, each with bytes of a flow and number of repetitions."""
         kind = (
             operator.axis,
             operator.shift,
@@ -497,16 +517,16 @@ class Traffic:
         )
 
     def _size_key(self, flows: Flows) -> float:
-        """Return the size of flows where their way goes by it, so that each size is a group of its own."""
+        """Return the size of flows where routes depend on it (each size is a group then), else 0."""
         return flows.size_bytes if self._traits.routes_by_size else 0.0
 
-    def _way(
+    def _priced_way(
         self,
         flow_groups: tuple[tuple[FlowGroup, float, int], ...],
         name: str,
         parts: tuple[Round, ...],
     ) -> _Way:
-        """Return what all protocols of an algorithm have in common."""
+        """Return an algorithm priced as far as protocols have it in common."""
         return _Way(
             name=name,
             parts=tuple(
@@ -522,8 +542,8 @@ class Traffic:
             in_turns=any(one.in_turns for one in parts),
         )
 
-    def _priced(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
-        """Return a way whose rounds follow each other, by a protocol of the library."""
+    def _price(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
+        """Return a way whose rounds follow each other, priced with a protocol of the library."""
         waited = protocol.start_s if way.parts else 0.0
         moved = moved_empty = 0.0
         sized = []
@@ -539,7 +559,7 @@ class Traffic:
             moved += count * (latency_s + size_bytes / (rate * share))
             moved_empty += count * latency_s
             waited += count * (far_hop_s * outside + protocol.hop_s * (1.0 - outside))
-            if not operator.two_level:  # whose kernels post their messages themselves
+            if not operator.two_level:  # else its kernels post their messages themselves
                 waited += count * protocol.post_s * max(0.0, self._messages(flow_group.flows) - 1.0)
             sized.append((flow_group, size_bytes / share, count))
         waited_empty = waited
@@ -564,13 +584,13 @@ class Traffic:
         return self._fabric.carried_energy_j(self.network.circuits_of(flow_group), flows)
 
     def _messages(self, flows: Flows) -> float:
-        """Return how many flows to other nodes a rank starts at once, on average over those that do."""
+        """Return the flows to other nodes that a rank starts at once, on average over ranks with any."""
         size = self._fabric.node_size
         leaving = flows.sources // size != flows.destinations // size
         return leaving.sum() / max(1, np.unique(flows.sources[leaving]).size)
 
     def _leaving_share(self, flows: Flows) -> float:
-        """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""
+        """Return the share of flows, by weight, that leave their node."""
         size = self._fabric.node_size
         leaving = flows.sources // size != flows.destinations // size
         return float(
