@@ -67,8 +67,8 @@ class Step:
     carried: int
     """Number of chunks that each transfer carries."""
     chunks_at: Callable[[int], np.ndarray]
-    """Gives the chunks (0 to n - 1) of each transfer in a repetition, from 0, shape [T, carried]; those of all
-    repetitions would be n^2 numbers on a ring."""
+    """Gives the chunks (0 to n - 1) of each transfer in a repetition, from 0, shape [T, carried]; those of
+    all repetitions would be n^2 numbers on a ring."""
     reduces: bool
     """Whether the receiver adds (reduction) or stores."""
     rings: np.ndarray | None = None
@@ -1117,7 +1117,7 @@ def _matrix_between(skew: Skew, local: int, *, across_first: bool) -> np.ndarray
 def _uneven_round(
     groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray, skew: Skew
 ) -> tuple[Round, ...]:
-    """Return a round of flows of `size_bytes` times the entries of a matrix [n, n]; NaN stands for no flow."""
+    """Return a round of flows of `size_bytes` times the entries of a matrix [n, n], NaN being no flow."""
     flows = pair_flows(groups, size_bytes, axis, matrix, skew.pattern)
     some = flows.part(~np.isnan(flows.sizes_bytes))
     return (Round(flows=some, count=1),) if len(some.sources) else ()
