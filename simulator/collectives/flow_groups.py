@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,14 +45,25 @@ class FlowGroup:
     """Version of the circuits under which it last had no path."""
 
 
+class GroupRound(NamedTuple):
+    """Round of a collective: a flow group that carries bytes, several times in a row."""
+
+    flow_group: FlowGroup
+    """The flows."""
+    size_bytes: float
+    """Bytes of a flow in one repetition; once priced, bytes on the wire, with those of the protocol."""
+    repetitions: int
+    """Number of repetitions, one after the other."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PricedCollective:
     """Collective of one class as flow groups, with its time and energy on an idle network."""
 
     algorithm: str
     """Name of the algorithm, with that of the protocol."""
-    parts: tuple[tuple[FlowGroup, float, int], ...]
-    """Flow group, bytes per flow on the wire (with the protocol's own) and repetitions of each round."""
+    parts: tuple[GroupRound, ...]
+    """Rounds, or levels that work at once."""
     protocol_s: float
     """Time of the library's protocol beside latency and transfer."""
     alone_s: float
@@ -68,6 +80,11 @@ class PricedCollective:
     """Whether its parts are levels that work at the same time; `protocol_s` then has all their latency."""
     dark_s: float = 0.0
     """Time in which circuits turn between its parts, included in both durations."""
+
+    @property
+    def flow_groups(self) -> tuple[FlowGroup, ...]:
+        """Flow groups of the parts."""
+        return tuple(part.flow_group for part in self.parts)
 
     @property
     def carried_s(self) -> float:

@@ -187,13 +187,13 @@ def crowded(
     """
     lasting = []
     shares = dict(_round_shares(priced, capacity_bytes_per_s))
-    for index, (flow_group, _, _) in enumerate(priced.parts):
+    for index, flow_group in enumerate(priced.flow_groups):
         if flow_group not in shares:
             continue
         usage = np.zeros_like(capacity_bytes_per_s)
         for one in (priced, *others):
             if index < len(one.parts):
-                loaded = one.parts[index][0]
+                loaded = one.flow_groups[index]
                 usage[loaded.links] += loaded.usage
         alone = least_rate(capacity_bytes_per_s[flow_group.links], flow_group.usage)
         together = least_rate(capacity_bytes_per_s[flow_group.links], usage[flow_group.links])
@@ -720,7 +720,7 @@ class _Placement:
 
 def _are_connected(network: Network, plans: Sequence[PricedCollective]) -> bool:
     """Return whether present circuits connect all flows of some collectives."""
-    return all(network.locate(flow_group) for plan in plans for flow_group, _, _ in plan.parts)
+    return all(network.locate(flow_group) for plan in plans for flow_group in plan.flow_groups)
 
 
 def inner_class(layout: RankLayout) -> int:

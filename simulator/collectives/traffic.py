@@ -21,7 +21,7 @@ import numpy as np
 import simpy
 
 from simulator.collectives.algorithms import FORWARDED, Algorithm, Round, vector_bytes
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.flow_groups import FlowGroup, GroupRound, PricedCollective
 from simulator.collectives.ways import (
     ADDING,
     ONE_CHUNK,
@@ -163,14 +163,25 @@ def least_rate(room: np.ndarray, usage: np.ndarray) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _WayRound:
+    """Round of a way with its price that does not depend on the protocol."""
+
+    part: GroupRound
+    """Flows, bytes of each and repetitions."""
+    leaving_share: float
+    """Share of the flows that leave their node, 0 to 1."""
+    latency_s: float
+    """Latency of a repetition."""
+    rate_bytes_per_s: float
+    """Rate of each flow with all links to itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Way:
-    """Algorithm of a collective on the network, priced as far as protocols have it in common."""
+    """Algorithm of a collective on the network, with its price as far as no protocol matters."""
 
     name: str
-    parts: tuple[tuple[FlowGroup, float, int, float], ...]
-    """Flow group, bytes of a flow, repetitions, and the share of its flows that leave their node."""
-    alone: tuple[tuple[float, float], ...]
-    """Latency in s and rate in B/s of each part with all links to itself."""
+    rounds: tuple[_WayRound, ...]
     wire_bytes: float
     energy_j: float
     in_turns: bool
@@ -178,7 +189,23 @@ class _Way:
     @property
     def leaves(self) -> bool:
         """Whether any flow leaves its node."""
-        return any(outside for _, _, _, outside in self.parts)
+        return any(one.leaving_share for one in self.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PricedLevel:
+    """Level of a collective whose levels work at once, with a protocol."""
+
+    part: GroupRound
+    """Flows, bytes of each on the wire and repetitions."""
+    s_per_byte: float
+    """Time of a byte of payload, alone on its links."""
+    paths_s: float
+    """Latency of all repetitions."""
+    waited_s: float
+    """The same with the protocol's time for each hop."""
+    wire_bytes: float
+    energy_j: float
 
 
 class Traffic:
@@ -275,8 +302,7 @@ class Traffic:
         every: dict[FlowGroup, None] = {}
         for collective in (*sequence.ring, *(one for one, _ in communications(sequence))):
             plan = self.plan(collective, rank_class)
-            parts = plan.parts[:1] if plan.in_turns else plan.parts
-            every |= dict.fromkeys(group for group, _, _ in parts)
+            every |= dict.fromkeys(plan.flow_groups[:1] if plan.in_turns else plan.flow_groups)
         groups = tuple(group for group in every if self._fabric.turns_for(group.flows))
         if groups not in self._by_block:
             several = len({one.flows.axis for one in groups}) > 1
@@ -334,40 +360,32 @@ class Traffic:
         options = self._candidates(operator, rank_class)
         size, peers = self._fabric.node_size, self._traits.peers
         options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
-        flow_groups = {
-            name: self._flow_group_parts(operator, rank_class, name, parts) for name, parts in options.items()
-        }
+        parts = {name: self._group_rounds(operator, rank_class, name, way) for name, way in options.items()}
         later: Circuits | None = None
-        ready = [name for name, parts in flow_groups.items() if self._connected(parts)]
+        ready = [name for name in options if self._connected(parts[name])]
         if not ready:
             # Circuits will be set up for the first way (the ring); ways that these connect are options, too.
             first = next(iter(options))
-            later = self.network.axis_circuits(flow_groups[first][0][0])
-            ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
+            later = self.network.axis_circuits(parts[first][0].flow_group)
+            ready = [name for name in options if name == first or self._connected(parts[name], later)]
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
         pipelined = self._pipelined_options(operator, rank_class, later)
-        one_by_one = TWO_LEVELS if pipelined else ()  # no library has its levels take turns
+        if pipelined:  # no library has its levels take turns
+            ready = [name for name in ready if name not in TWO_LEVELS]
         # A message of a trace is a broadcast to one other.
         sent = operator.kind is CollectiveKind.BROADCAST and operator.size == 2
-        whole = tuple(
-            self._price(way, operator, protocol)
-            for way in (
-                self._priced_way(flow_groups[name], name, options[name])
-                for name in ready
-                if name not in one_by_one
-            )
-            for protocol in protocols(
-                SEND if sent else way.name, self._scale_up, self._adder, leaving=way.leaves
-            )
-        )
-        return whole + pipelined
+        plans = []
+        for name in ready:
+            way = self._priced_way(name, options[name], parts[name])
+            kind = SEND if sent else name
+            known = protocols(kind, self._scale_up, self._adder, leaving=way.leaves)
+            plans += [self._price(way, operator, protocol) for protocol in known]
+        return (*plans, *pipelined)
 
-    def _connected(
-        self, parts: tuple[tuple[FlowGroup, float, int], ...], circuits: Circuits | None = None
-    ) -> bool:
+    def _connected(self, parts: tuple[GroupRound, ...], circuits: Circuits | None = None) -> bool:
         """Return whether circuits, by default the present ones, connect all flows of a way."""
-        flow_groups = [flow_group for flow_group, _, _ in parts]
+        flow_groups = [part.flow_group for part in parts]
         if circuits is not None:
             return self.network.connects(circuits, flow_groups)
         return all(self.network.locate(flow_group) for flow_group in flow_groups)
@@ -400,14 +418,13 @@ class Traffic:
         )
         for name, levels in found.items():
             sized = levels.of_payload(operator.payload_bytes).both
-            parts = self._flow_group_parts(operator, rank_class, name + PIPELINED, sized)
+            parts = self._group_rounds(operator, rank_class, name + PIPELINED, sized)
             if not self._connected(parts, later):
                 continue
+            inside, between = (part.flow_group for part in parts)
             for protocol in protocols(name, self._scale_up, self._adder):
                 if math.isfinite(protocol.chunk_bytes):
-                    plans += self._pipelined_plans(
-                        operator, name, levels, (parts[0][0], parts[1][0]), protocol
-                    )
+                    plans += self._pipelined_plans(operator, name, levels, (inside, between), protocol)
         return tuple(plans)
 
     def _pipelined_plans(
@@ -439,53 +456,110 @@ class Traffic:
         has to fill: the first chunk passes both levels one after the other, and on a tree climbs all hops,
         at each of which a card passes half of the chunk's bytes, up or down. Short vectors are one chunk.
         """
-        times = []
-        waited, paths_s, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0, 0.0
-        parts = []
-        shares = (protocol.efficiency * levels.inside_share, protocol.network_efficiency)
-        hops = (protocol.hop_s, protocol.tree_hop_s if levels.trees else protocol.network_hop_s)
-        for level, flow_group, most, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
-            latency_s, rate = self.network.alone(flow_group)
-            share = most if level is levels.inside else min(most, protocol.network_bytes_per_s / rate)
-            moved_s = level.flows.size_bytes * level.count / (rate * share)
-            copied_s = self._copied_s(operator, name) if level is levels.inside else 0.0
-            times.append(moved_s + copied_s)
-            size_bytes = level.flows.size_bytes * operator.payload_bytes / share * times[-1] / moved_s
-            parts.append((flow_group, size_bytes, level.count))
-            waited += level.count * (latency_s + hop_s)
-            paths_s += level.count * latency_s
-            flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
-            wire_bytes += _carried_bytes(flows) * level.count
-            energy_j += self._energy_j(flow_group, flows) * level.count
-        (inside, _), (between, graph) = (self.network.foreseen(flow_group) for flow_group in flow_groups)
-        whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
+        inside, between = self._priced_levels(operator, name, levels, flow_groups, protocol)
+        waited_s = protocol.start_s + inside.waited_s + between.waited_s
+        (near, _), (far, graph) = (self.network.foreseen(flow_group) for flow_group in flow_groups)
+        both_s = together_s(near, inside.s_per_byte, far, between.s_per_byte, graph.capacity_bytes_per_s)
         climbs = levels.between.count / 2 if levels.trees else 1.0
-        one_chunk_s = times[0] + times[1] * climbs
+        one_chunk_s = inside.s_per_byte + between.s_per_byte * climbs
         fill_s = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
-        fill_s *= 0.0 if levels.rings else one_chunk_s - max(times)
+        fill_s *= 0.0 if levels.rings else one_chunk_s - max(inside.s_per_byte, between.s_per_byte)
         plan = PricedCollective(
             algorithm=f"{name} {protocol.name}{PIPELINED}",
-            parts=tuple(parts),
-            protocol_s=waited + fill_s,
-            alone_s=waited + fill_s + operator.payload_bytes * whole_s,
-            empty_s=waited + fill_s,
-            wire_bytes=wire_bytes,
-            energy_j=energy_j,
+            parts=(inside.part, between.part),
+            protocol_s=waited_s + fill_s,
+            alone_s=waited_s + fill_s + operator.payload_bytes * both_s,
+            empty_s=waited_s + fill_s,
+            wire_bytes=inside.wire_bytes + between.wire_bytes,
+            energy_j=inside.energy_j + between.energy_j,
             at_once=True,
         )
         if not levels.trees or name in ADDING.values():  # whose chunks come in all sizes
             return [plan]
-        (inside, size_bytes, rounds), (between, far_bytes, far_rounds) = parts
+        far_part = between.part._replace(size_bytes=between.part.size_bytes * climbs)
         one_chunk = replace(
             plan,
             algorithm=f"{name} {protocol.name}{ONE_CHUNK}",
-            parts=((inside, size_bytes, rounds), (between, far_bytes * climbs, far_rounds)),
-            protocol_s=waited - paths_s,
-            alone_s=waited + operator.payload_bytes * one_chunk_s,
-            empty_s=waited,
+            parts=(inside.part, far_part),
+            protocol_s=waited_s - (inside.paths_s + between.paths_s),
+            alone_s=waited_s + operator.payload_bytes * one_chunk_s,
+            empty_s=waited_s,
             at_once=False,
         )
         return [plan, one_chunk]
+
+    def _priced_levels(
+        self,
+        operator: Collective,
+        name: str,
+        levels: Levels,
+        flow_groups: tuple[FlowGroup, FlowGroup],
+        protocol: Protocol,
+    ) -> tuple[_PricedLevel, _PricedLevel]:
+        """Return the level inside nodes and that between them, with a protocol; see `_pipelined_plans`."""
+        inside, between = flow_groups
+        near_share = protocol.efficiency * levels.inside_share
+        far_rate = self.network.alone(between)[1]
+        far_share = min(protocol.network_efficiency, protocol.network_bytes_per_s / far_rate)
+        far_hop_s = protocol.tree_hop_s if levels.trees else protocol.network_hop_s
+        near = self._priced_level(
+            levels.inside,
+            inside,
+            operator.payload_bytes,
+            share=near_share,
+            hop_s=protocol.hop_s,
+            copied_s=self._copied_s(operator, name),
+        )
+        far = self._priced_level(
+            levels.between,
+            between,
+            operator.payload_bytes,
+            share=far_share,
+            hop_s=far_hop_s,
+            copied_s=0.0,
+        )
+        return near, far
+
+    def _priced_level(
+        self,
+        level: Round,
+        flow_group: FlowGroup,
+        payload_bytes: float,
+        *,
+        share: float,
+        hop_s: float,
+        copied_s: float,
+    ) -> _PricedLevel:
+        """Return the price of a level.
+
+        Parameters
+        ----------
+        level : Round
+            Its rounds for a payload of one byte.
+        flow_group : FlowGroup
+            Its flows.
+        payload_bytes : float
+            Payload of the collective.
+        share : float
+            Share of the rate of a flow that the payload gets, 0 to 1.
+        hop_s : float
+            Time of the protocol for each repetition.
+        copied_s : float
+            Time in which a rank copies a byte of payload.
+        """
+        latency_s, rate = self.network.alone(flow_group)
+        moved_s = level.flows.size_bytes * level.count / (rate * share)
+        s_per_byte = moved_s + copied_s
+        size_bytes = level.flows.size_bytes * payload_bytes / share * s_per_byte / moved_s
+        flows = replace(level.flows, size_bytes=level.flows.size_bytes * payload_bytes)
+        return _PricedLevel(
+            part=GroupRound(flow_group, size_bytes, level.count),
+            s_per_byte=s_per_byte,
+            paths_s=level.count * latency_s,
+            waited_s=level.count * (latency_s + hop_s),
+            wire_bytes=_carried_bytes(flows) * level.count,
+            energy_j=self._energy_j(flow_group, flows) * level.count,
+        )
 
     def _copied_s(self, operator: Collective, name: str) -> float:
         """Return the time in which a rank copies a byte of payload; 0 where the switches of its node add."""
@@ -493,11 +567,11 @@ class Traffic:
             return 0.0
         return copied_bytes(replace(operator, payload_bytes=1.0)) / self._scale_up.copy_bytes_per_s
 
-    def _flow_group_parts(
-        self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
-    ) -> tuple[tuple[FlowGroup, float, int], ...]:
-        """Return the rounds of a way as flow groups, each with bytes of a flow and number of repetitions."""
-        kind = (
+    def _group_rounds(
+        self, operator: Collective, rank_class: int, name: str, rounds: tuple[Round, ...]
+    ) -> tuple[GroupRound, ...]:
+        """Return the rounds of a way with their flows as flow groups."""
+        key = (
             operator.axis,
             operator.shift,
             rank_class,
@@ -508,68 +582,66 @@ class Traffic:
             name,
         )
         return tuple(
-            (
-                self._flow_group((*kind, index, self._size_key(one.flows)), one.flows, rank_class),
+            GroupRound(
+                self._flow_group((*key, index, self._size_key(one.flows)), one.flows, rank_class),
                 one.flows.size_bytes,
                 one.count,
             )
-            for index, one in enumerate(parts)
+            for index, one in enumerate(rounds)
         )
 
     def _size_key(self, flows: Flows) -> float:
         """Return the size of flows where routes depend on it (each size is a group then), else 0."""
         return flows.size_bytes if self._traits.routes_by_size else 0.0
 
-    def _priced_way(
-        self,
-        flow_groups: tuple[tuple[FlowGroup, float, int], ...],
-        name: str,
-        parts: tuple[Round, ...],
-    ) -> _Way:
-        """Return an algorithm priced as far as protocols have it in common."""
+    def _priced_way(self, name: str, rounds: tuple[Round, ...], parts: tuple[GroupRound, ...]) -> _Way:
+        """Return the price of an algorithm as far as no protocol matters."""
+        alone = [self.network.alone(part.flow_group) for part in parts]
         return _Way(
             name=name,
-            parts=tuple(
-                (flow_group, size_bytes, count, self._leaving_share(flow_group.flows))
-                for flow_group, size_bytes, count in flow_groups
+            rounds=tuple(
+                _WayRound(
+                    part=part,
+                    leaving_share=self._leaving_share(part.flow_group.flows),
+                    latency_s=latency_s,
+                    rate_bytes_per_s=rate,
+                )
+                for part, (latency_s, rate) in zip(parts, alone, strict=True)
             ),
-            alone=tuple(self.network.alone(flow_group) for flow_group, _, _ in flow_groups),
-            wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
+            wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in rounds),
             energy_j=math.fsum(
-                self._energy_j(flow_group, one.flows) * one.count
-                for (flow_group, _, _), one in zip(flow_groups, parts, strict=True)
+                self._energy_j(part.flow_group, one.flows) * one.count
+                for part, one in zip(parts, rounds, strict=True)
             ),
-            in_turns=any(one.in_turns for one in parts),
+            in_turns=any(one.in_turns for one in rounds),
         )
 
     def _price(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
         """Return a way whose rounds follow each other, priced with a protocol of the library."""
-        waited = protocol.start_s if way.parts else 0.0
+        waited = protocol.start_s if way.rounds else 0.0
         moved = moved_empty = 0.0
-        sized = []
-        rounds_outside = 0
+        parts = []
         far_hop_s = protocol.tree_hop_s if way.name == Algorithm.TREE else protocol.network_hop_s
-        for (flow_group, size_bytes, count, outside), (latency_s, rate) in zip(
-            way.parts, way.alone, strict=True
-        ):
-            rounds_outside += count if outside else 0
+        for one in way.rounds:
+            (flow_group, size_bytes, count), rate = one.part, one.rate_bytes_per_s
+            leaving = one.leaving_share
             share = protocol.efficiency
-            if outside:
+            if leaving:
                 share = min(protocol.network_efficiency, protocol.network_bytes_per_s / rate)
-            moved += count * (latency_s + size_bytes / (rate * share))
-            moved_empty += count * latency_s
-            waited += count * (far_hop_s * outside + protocol.hop_s * (1.0 - outside))
+            moved += count * (one.latency_s + size_bytes / (rate * share))
+            moved_empty += count * one.latency_s
+            waited += count * (far_hop_s * leaving + protocol.hop_s * (1.0 - leaving))
             if not operator.two_level:  # else its kernels post their messages themselves
                 waited += count * protocol.post_s * max(0.0, self._messages(flow_group.flows) - 1.0)
-            sized.append((flow_group, size_bytes / share, count))
+            parts.append(GroupRound(flow_group, size_bytes / share, count))
         waited_empty = waited
-        inside = way.parts and not rounds_outside and way.name != Algorithm.IN_NETWORK
+        inside = way.rounds and not way.leaves and way.name != Algorithm.IN_NETWORK
         if inside and self._scale_up is not None:
             waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
-        dark_s = len(way.parts) * self._traits.reconfiguration_s if way.in_turns else 0.0
+        dark_s = len(way.rounds) * self._traits.reconfiguration_s if way.in_turns else 0.0
         return PricedCollective(
             algorithm=way.name if protocol is PLAIN else f"{way.name} {protocol.name}",
-            parts=tuple(sized),
+            parts=tuple(parts),
             protocol_s=waited,
             alone_s=waited + moved + dark_s,
             empty_s=waited_empty + moved_empty + dark_s,

@@ -177,8 +177,8 @@ class Clos:
     form pods, and cores join the pods. More pods than a core has ports are joined by cores of two levels,
     which never block and add a hop each way. A leaf has ``ceil(down / oversubscription)`` links upwards, so
     that ratios come out in whole links. Static spreading is destination-modulo routing, which has no
-    collision in shifts of full trees. Hashed spreading is equal-cost multipath: a hash of both ends, of the queue pair
-    between them and of a seed picks the spine, and the core behind it.
+    collision in shifts of full trees. Hashed spreading is equal-cost multipath: a hash of both ends, of the
+    queue pair between them and of a seed picks the spine, and the core behind it.
 
     References
     ----------
