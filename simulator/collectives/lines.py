@@ -654,7 +654,7 @@ class _Placement:
         self._class = inner_class(layout)
         self._members = layout.members(self._class)
         self._start = int(self._members[0]) // node_size * node_size
-        self._known: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
+        self._known: dict[tuple[str, int], tuple[bytes, ...]] = {}
         self._equal_parts: dict[tuple[str, int], _EqualParts | None] = {}
 
     @cached_property
@@ -680,7 +680,7 @@ class _Placement:
         """Key of all ranks of those stages, by their endpoints in the fabric."""
         return blake2b(b"".join(self._layout.members(one).tobytes() for one in self.stages_beside)).digest()
 
-    def place_keys(self, axis: str, shift: int) -> tuple[bytes, bytes, bytes]:
+    def place_keys(self, axis: str, shift: int) -> tuple[bytes, ...]:
         """Return keys of the first group along an axis, of where it sends, and of all ranks of the class."""
         found = self._known.get((axis, shift))
         if found is None:

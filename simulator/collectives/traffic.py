@@ -243,12 +243,14 @@ class Traffic:
         beside: defaultdict[str | int, list[Flows]] = defaultdict(list)
         for (axis, rank_class, _), flows in demand.items():
             beside[axis if by_axis else rank_class].append(flows)
-        self._beside = {key: tuple(flows) for key, flows in beside.items()}
+        self._beside = {
+            key: tuple(flows) for key, flows in beside.items()
+        }  # that circuits may serve together
         self._flow_groups: dict[tuple[object, ...], FlowGroup] = {}
         self._plans: dict[tuple[object, ...], PricedCollective] = {}
         self._private: dict[tuple[str, int], bool] = {}
         self._by_block: dict[tuple[FlowGroup, ...], bool] = {}
-        self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}
+        self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}  # all traffic of (axis, class)
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
         self._adder = self._traits.network_adder

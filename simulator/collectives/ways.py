@@ -214,7 +214,7 @@ def served(
     options : dict
         Ways that `candidates` returned.
     operator, layout, rank_class
-        As there.
+        As in `candidates`.
     node_size : int
         Endpoints of a node, which need no circuits among themselves.
     peers : int or None
@@ -291,7 +291,7 @@ ADDING = MappingProxyType(
         str(Algorithm.HIERARCHICAL_IN_SWITCHES): str(Algorithm.HIERARCHICAL_IN_BOTH),
     }
 )
-"""Names of algorithms whose level inside nodes is summed by the nodes' switches, by those on rings there."""
+"""Algorithms with sums by the switches of nodes, by the name of the same algorithm with rings in nodes."""
 PIPELINED = " pipelined"
 """Ending of the name of an algorithm whose levels work at once."""
 ONE_CHUNK = " in one chunk"

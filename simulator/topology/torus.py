@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -472,6 +473,17 @@ FLOWS_AT_ONCE = 2**16
 """Flows whose paths are held at a time, which bounds memory; a choice."""
 
 
+class StepChoices(NamedTuple):
+    """Shortest step vectors from node 0 to each node."""
+
+    vectors: np.ndarray
+    """All of them in the order of their ends, shape [V, axes]."""
+    first: np.ndarray
+    """First vector to each node, shape [N]."""
+    counts: np.ndarray
+    """Number of vectors to each node, shape [N]."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TorusPaths:
     """Routes on a torus: axis after axis, along a shortest step vector (links along each axis, with sign).
@@ -506,12 +518,13 @@ class TorusPaths:
         return np.repeat(np.arange(self.torus.nodes), 2 * self.torus.axes)
 
     @cached_property
-    def _choices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shortest step vectors by end, shape [V, axes]; first one of each end and their number, [N] each."""
+    def _choices(self) -> StepChoices:
+        """Shortest step vectors among which flows choose by their displacement."""
         steps, ends = self.torus.shortest
         order = np.lexsort((*steps.T[::-1], ends))
         counts = np.bincount(ends, minlength=self.torus.nodes)
-        return steps[order], np.concatenate([[0], np.cumsum(counts)[:-1]]), counts
+        first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        return StepChoices(vectors=steps[order], first=first, counts=counts)
 
     def steps(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the step vector of each flow, shape [F, axes]."""

@@ -92,13 +92,13 @@ def test_merged_links_give_the_rates_of_all_links(seed):
         loads.append((used, usage))
         classes.add(index, used, usage)
     chosen = tuple(int(i) for i in rng.permutation(flow_groups)[: rng.integers(1, flow_groups + 1)])
-    owner, kind, usage, merged = classes.constraints(chosen)
+    owner, link_class, usage, merged = classes.constraints(chosen)
     flow = np.repeat(np.arange(len(chosen)), [loads[i][0].size for i in chosen])
     link = np.concatenate([loads[i][0] for i in chosen])
     full = max_min_rates(
         flow, link, capacity, flows=len(chosen), usage=np.concatenate([loads[i][1] for i in chosen])
     )
-    assert max_min_rates(owner, kind, merged, flows=len(chosen), usage=usage) == pytest.approx(
+    assert max_min_rates(owner, link_class, merged, flows=len(chosen), usage=usage) == pytest.approx(
         full, rel=1e-12
     )
 
@@ -107,4 +107,4 @@ def test_symmetric_traffic_is_a_handful_of_classes():
     classes = LinkClasses(np.ones(100_000))
     classes.add(0, np.arange(50_000), np.ones(50_000))
     classes.add(1, np.arange(25_000, 75_000), np.full(50_000, 2.0))
-    assert classes.constraints((0, 1))[3].size == 4
+    assert classes.constraints((0, 1)).capacity.size == 4
