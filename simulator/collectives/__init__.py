@@ -1,6 +1,7 @@
 """Collectives as rounds of flows, and the traffic that they make.
 
-`algorithms` says who sends what, `msccl` has algorithms of one's own, `ways` what a fabric and a library make
-of them; `flow_groups` are flows that move as one, `traffic` takes the fastest way of each collective, `lines`
-have its time and energy over the payload, for plans that are not played.
+`algorithms` builds the rounds of every algorithm, `msccl` reads algorithms from files. `ways` lists those
+that a fabric and a library allow for a collective, `traffic` prices them and takes the fastest; its flows are
+`flow_groups`, which move as one. `lines` has time and energy as lines over the payload, for plans that are
+estimated and not simulated.
 """

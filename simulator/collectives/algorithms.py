@@ -1,9 +1,10 @@
-"""Collectives as rounds of flows: who sends which part to whom, and how often.
+"""Collectives as rounds of flows between endpoints.
 
-An algorithm is a schedule of steps on one group of n ranks; `rounds` lays it over all groups of a class
-at once and merges steps that load the same links. Tests replay the schedules on data. Beside them: two
-levels, sums in switches, parameter servers, rings on all axes of a torus and of several strides, all-to-alls
-in two levels, in turns over few circuits, and by way of other nodes.
+An algorithm on n ranks is a `schedule` of steps, each with the chunks of the vector that go from rank to
+rank; tests replay it on data. `rounds` applies it to all groups of a class at once and merges steps that load
+the same links. Other algorithms are built from rounds: in two levels (inside nodes and between them), with
+sums in switches, with parameter servers, on rings along all axes of a torus or at several strides, and
+all-to-alls in two levels, in turns over few circuits, or forwarded by other nodes.
 
 References
 ----------
@@ -47,25 +48,27 @@ class Algorithm(StrEnum):
 
 
 HALVES = frozenset({CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})
-"""Halves of an all-reduce."""
+"""Collectives that are half of an all-reduce."""
 SUMS = HALVES | {CollectiveKind.ALL_REDUCE}
-"""What goes around rings of any order, along all axes of a torus, in two levels, and through adders."""
+"""All-reduce and its halves; they may go around rings, along all axes of a torus, in two levels, and through
+switches that add."""
 ROOTED = frozenset({CollectiveKind.BROADCAST, CollectiveKind.REDUCE})
-"""What starts or ends at one rank."""
+"""Collectives that start or end at one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Transfers of one group that happen together, and again with other chunks."""
+    """Transfers within a group that happen together, and are repeated with other chunks."""
 
     sources: np.ndarray
     """Positions in the group that send, shape [T]."""
     destinations: np.ndarray
     """Positions that receive, shape [T]."""
     carried: int
-    """Chunks that each transfer carries."""
+    """Number of chunks that each transfer carries."""
     chunks_at: Callable[[int], np.ndarray]
-    """Gives the chunks of a repetition, from 0, shape [T, carried]; all would take n^2 numbers on a ring."""
+    """Gives the chunks (0 to n - 1) of each transfer in a repetition, from 0, shape [T, carried]; those of
+    all repetitions would be n^2 numbers on a ring."""
     reduces: bool
     """Whether the receiver adds (reduction) or stores."""
     rings: np.ndarray | None = None
@@ -75,11 +78,11 @@ class Step:
 
     @property
     def chunks(self) -> np.ndarray:
-        """Chunks, of the n, that each transfer carries the first time, shape [T, carried]."""
+        """Chunks that each transfer carries in the first repetition, shape [T, carried]."""
         return self.chunks_at(0)
 
     def one_by_one(self) -> list[Step]:
-        """Return its repetitions."""
+        """Return its repetitions as steps of their own."""
         return [
             replace(self, times=1, chunks_at=partial(self._chunks_behind, time)) for time in range(self.times)
         ]
@@ -88,7 +91,7 @@ class Step:
         return self.chunks_at(time + more)
 
     def moves_like(self, other: Step) -> bool:
-        """Return whether as much goes between the same positions as in another step."""
+        """Return whether another step carries as many chunks between the same positions."""
         return self.carried == other.carried and all(
             one is another or np.array_equal(one, another)
             for one, another in ((self.sources, other.sources), (self.destinations, other.destinations))
@@ -107,19 +110,19 @@ class Round:
     """Whether it is one of the turns of an exchange, for which circuits move."""
 
 
-def _always(chunks: np.ndarray) -> Callable[[int], np.ndarray]:
+def _constant(chunks: np.ndarray) -> Callable[[int], np.ndarray]:
     return lambda _: chunks
 
 
-def _halves_of(kind: CollectiveKind, scatter: list[Step], gather: list[Step]) -> list[Step]:
-    """Return the half that a collective is, or both for a whole all-reduce."""
+def _parts_of(kind: CollectiveKind, scatter: list[Step], gather: list[Step]) -> list[Step]:
+    """Return the steps of a half of an all-reduce, or both one after the other for a whole one."""
     return {CollectiveKind.REDUCE_SCATTER: scatter, CollectiveKind.ALL_GATHER: gather}.get(
         kind, scatter + gather
     )
 
 
 def all_pairs(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return who sends and who receives where each of n sends to every other; shape [n (n - 1)] each."""
+    """Return sources and destinations of all ordered pairs of n ranks, shape [n (n - 1)] each."""
     sources = np.repeat(np.arange(n), n - 1)
     return sources, (sources + np.tile(np.arange(1, n), n)) % n
 
@@ -127,7 +130,21 @@ def all_pairs(n: int) -> tuple[np.ndarray, np.ndarray]:
 def pair_flows(
     groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray, pattern: int = 0
 ) -> Flows:
-    """Return flows from every member to every other, of so many bytes times an entry of a matrix, [n, n]."""
+    """Return flows from every member of each group to every other.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n].
+    size_bytes : float
+        Bytes of a flow of weight 1.
+    axis : str
+        Axis of parallelism, passed on to the flows.
+    matrix : numpy.ndarray
+        Weight of the flow from each member to each other, shape [n, n]; dimensionless.
+    pattern : int
+        Pattern of unevenness, passed on to the flows.
+    """
     sources, destinations = all_pairs(groups.shape[1])
     return Flows(
         sources=groups[:, sources].ravel(),
@@ -140,8 +157,8 @@ def pair_flows(
     )
 
 
-def _around(n: int, first: int, *, reduces: bool) -> Step:
-    """Return n - 1 steps around a ring: rank i passes chunk first + i - t on in step t."""
+def _ring_steps(n: int, first: int, *, reduces: bool) -> Step:
+    """Return n - 1 steps around a ring, as one: in step t rank i passes chunk first + i - t to rank i + 1."""
     ranks = np.arange(n)
     return Step(
         sources=ranks,
@@ -154,8 +171,8 @@ def _around(n: int, first: int, *, reduces: bool) -> Step:
     )
 
 
-def _backwards(steps: list[Step]) -> list[Step]:
-    """Return how what has been spread is collected: every transfer the other way, the last one first."""
+def _reversed_as_sums(steps: list[Step]) -> list[Step]:
+    """Return the reduction that reverses a broadcast: every transfer the other way, the last one first."""
     return [
         replace(step, sources=step.destinations, destinations=step.sources, reduces=True, rings=None)
         for step in reversed(steps)
@@ -163,7 +180,7 @@ def _backwards(steps: list[Step]) -> list[Step]:
 
 
 def _ring(kind: CollectiveKind, n: int) -> list[Step]:
-    return _halves_of(kind, [_around(n, -1, reduces=True)], [_around(n, 0, reduces=False)])
+    return _parts_of(kind, [_ring_steps(n, -1, reduces=True)], [_ring_steps(n, 0, reduces=False)])
 
 
 def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
@@ -182,17 +199,21 @@ def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
                     sources=ranks,
                     destinations=peer,
                     carried=distance,
-                    chunks_at=partial(_halves, n, distance, sent),
+                    chunks_at=partial(_half_blocks, n, distance, sent),
                     reduces=reduces,
                     rings=rings,
                 )
             )
         distance //= 2
-    return _halves_of(kind, scatter, gather[::-1])
+    return _parts_of(kind, scatter, gather[::-1])
 
 
-def _halves(n: int, distance: int, sent: bool, _time: int) -> np.ndarray:
-    """Return the half of its block that each rank sends, or else keeps: that which holds its own index."""
+def _half_blocks(n: int, distance: int, sent: bool, _time: int) -> np.ndarray:
+    """Return the chunks that each rank sends when blocks are halved, shape [n, distance].
+
+    A block is 2 `distance` chunks. In a reduce-scatter (`sent`) a rank sends the half of its block that does
+    not hold its own chunk; in an all-gather it sends the half that does.
+    """
     ranks = np.arange(n)
     block = 2 * distance
     start = (ranks // block) * block
@@ -202,12 +223,12 @@ def _halves(n: int, distance: int, sent: bool, _time: int) -> np.ndarray:
 
 
 def _tree(kind: CollectiveKind, n: int) -> list[Step]:
-    """Binomial tree to and from position 0, the whole vector at each step."""
+    """Return a binomial tree to and from position 0, with the whole vector at each step."""
     spread = []
     distance = 1
     while distance < n:
         senders = np.arange(min(distance, n - distance))
-        everything = _always(np.broadcast_to(np.arange(n), (senders.size, n)))
+        everything = _constant(np.broadcast_to(np.arange(n), (senders.size, n)))
         step = Step(
             sources=senders, destinations=senders + distance, carried=n, chunks_at=everything, reduces=False
         )
@@ -216,26 +237,26 @@ def _tree(kind: CollectiveKind, n: int) -> list[Step]:
     if kind is CollectiveKind.BROADCAST:
         return spread
     if kind is CollectiveKind.REDUCE:
-        return _backwards(spread)
-    return _backwards(spread) + spread
+        return _reversed_as_sums(spread)
+    return _reversed_as_sums(spread) + spread
 
 
 def _direct(kind: CollectiveKind, n: int) -> list[Step]:
-    """Return exchanges of every rank with every other: chunks go to their owner, and sums back."""
+    """Return the direct exchange of every rank with every other: chunks go to their owner, and sums back."""
     sources, destinations = all_pairs(n)
     rings = np.arange(n)[None, :] if n == 2 else None
     to_owner = Step(
         sources=sources,
         destinations=destinations,
         carried=1,
-        chunks_at=_always(destinations[:, None]),
+        chunks_at=_constant(destinations[:, None]),
         reduces=kind is not CollectiveKind.ALL_TO_ALL,
         rings=rings,
     )
-    from_owner = replace(to_owner, chunks_at=_always(sources[:, None]), reduces=False)
+    from_owner = replace(to_owner, chunks_at=_constant(sources[:, None]), reduces=False)
     if kind is CollectiveKind.ALL_TO_ALL:
         return [to_owner]
-    return _halves_of(kind, [to_owner], [from_owner])
+    return _parts_of(kind, [to_owner], [from_owner])
 
 
 _BUILDERS = {
@@ -249,13 +270,13 @@ _BUILDERS = {
 def algorithms(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
     """Return the algorithms that can carry out a collective on n ranks over switches that do not add.
 
-    Hierarchical and in-network ones are apart, for they need nodes and switches that add.
+    Algorithms in two levels or in switches are not among them, for they need nodes, or switches that add.
     """
     return ((Algorithm.RING,) if kind in ROOTED else ()) + _with_steps(kind, n)
 
 
 def _with_steps(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
-    """Return those that have a schedule of steps: all but chains (`chain_rounds`)."""
+    """Return the algorithms of a collective that have a schedule; rings have none for `ROOTED` ones."""
     return tuple(
         algorithm
         for algorithm, (_, kinds) in _BUILDERS.items()
@@ -269,10 +290,10 @@ def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, 
     Parameters
     ----------
     kind : CollectiveKind
-        What is done; not SEND, and along rings nothing `ROOTED`, which has `chain_rounds`.
+        Kind of collective; not SEND, and along rings nothing `ROOTED`, which has `chain_rounds`.
     algorithm : Algorithm
-        One of `algorithms(kind, n)`, or in-network: everyone hands the owner of a chunk its part, on the way
-        to whom the switch adds, and the switch copies what owners send.
+        One of `algorithms(kind, n)`, or in-network: every rank sends the owner of a chunk its part, which the
+        switch adds to those of others on the way, and the switch copies the sums that owners send.
     n : int
         Ranks in the group. The vector is cut into n chunks; chunk i belongs to position i. Broadcasts start
         and reductions end at position 0; by symmetry any other root takes as long.
@@ -287,7 +308,7 @@ def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, 
 
 @lru_cache(maxsize=512)
 def _steps(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ...]:
-    """Return the same with steps that are repeated as one."""
+    """Return the steps of an algorithm, as `schedule` does, with repeated steps as one."""
     if n == 1:
         return ()
     if algorithm == Algorithm.IN_NETWORK and kind in SUMS:
@@ -300,7 +321,7 @@ def _steps(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ..
 
 
 def vector_bytes(kind: CollectiveKind, payload_bytes: float, n: int) -> float:
-    """Return the size of the whole vector of a collective from a rank's payload before it."""
+    """Return the bytes of the whole vector of a collective, given a rank's payload before it."""
     return payload_bytes * n if kind is CollectiveKind.ALL_GATHER else payload_bytes
 
 
@@ -312,9 +333,9 @@ def rounds(
     Parameters
     ----------
     kind : CollectiveKind
-        What is done; not SEND.
+        Kind of collective; not SEND.
     algorithm : Algorithm
-        How.
+        Algorithm on one level.
     groups : numpy.ndarray
         Endpoints, shape [groups, n].
     payload_bytes : float
@@ -358,9 +379,9 @@ def chain_rounds(
     Notes
     -----
     Chunks follow each other closely, so that every link of the chain passes the vector once, all at the same
-    time, and the last member waits for n - 1 hops besides. What it costs that chunks are not arbitrarily
-    short is in the time of a hop that a library's protocol has. Both go the way of the ring, for which a
-    fabric has circuits: a broadcast 0, 1, ..., n - 1 and a reduction 1, ..., n - 1, 0.
+    time, and the last member waits for n - 1 hops besides. That chunks are not arbitrarily short is counted
+    in the time of a hop of a library's protocol. Both go along the ring, for which a fabric has circuits: a
+    broadcast 0, 1, ..., n - 1 and a reduction 1, ..., n - 1, 0.
     """
     hops = groups.shape[1] - 1
     if not hops:
@@ -401,7 +422,7 @@ def hierarchical_rounds(
     switches_add : bool
         Whether the switches between nodes make the sums and copies of the level between.
     across_by : callable, optional
-        Another way for the level between; takes the first four arguments of `rounds` without an algorithm.
+        Gives the rounds of the level between, by default a ring; takes kind, groups, payload in bytes, axis.
 
     Raises
     ------
@@ -429,7 +450,7 @@ def hierarchical_rounds(
 
 
 def same_places(groups: np.ndarray, local: int) -> np.ndarray:
-    """Return the members in the same place of the nodes of a group, shape [groups * local, nodes]."""
+    """Return the groups of ranks at the same place in the nodes of a group, shape [groups * local, nodes]."""
     nodes = groups.shape[1] // local
     return groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
 
@@ -437,7 +458,7 @@ def same_places(groups: np.ndarray, local: int) -> np.ndarray:
 def in_network_rounds(
     kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str
 ) -> tuple[Round, ...]:
-    """Return an all-reduce, reduce-scatter or all-gather whose sums and copies the switches make.
+    """Return an all-reduce, reduce-scatter or all-gather with sums and copies made by switches.
 
     Parameters
     ----------
@@ -447,7 +468,7 @@ def in_network_rounds(
     Returns
     -------
     tuple of Round
-        One round in which every port sends and receives its volume, as a flow to the next of the group.
+        One round in which every port sends and receives its bytes, as a flow to the next rank of the group.
 
     Raises
     ------
@@ -473,7 +494,7 @@ def in_network_rounds(
 
 
 SERVED = frozenset({CollectiveKind.PUSH, CollectiveKind.PULL})
-"""What goes to servers or comes from them."""
+"""Collectives to parameter servers or from them."""
 
 
 def server_places(workers: int, servers: int) -> np.ndarray:
@@ -497,12 +518,12 @@ def server_rounds(
     axis : str
         Axis of parallelism, passed on to the flows.
     servers : int
-        How many of the workers of each group hold an equal share of the vector.
+        Number of workers of each group that hold an equal share of the vector.
 
     Returns
     -------
     tuple of Round
-        One round; what a server's own worker exchanges with it stays on the rank. Empty for one worker.
+        One round, without the exchange of a server with the worker on its own rank. Empty for one worker.
 
     Raises
     ------
@@ -554,8 +575,8 @@ def strided_rounds(
     links (Wang et al., "TopoOpt", NSDI 2023, section 4.3 and theorem 2).
     """
     n = groups.shape[1]
-    short = [stride for stride in strides if math.gcd(stride, n) != 1]
-    if kind not in SUMS or short or not strides:
+    coprime = all(math.gcd(stride, n) == 1 for stride in strides)
+    if kind not in SUMS or not coprime or not strides:
         msg = f"{kind} on {n} ranks has no rings of strides {strides}; they must be coprime to {n}"
         raise WorkloadError(msg)
     if n == 1:
@@ -572,12 +593,10 @@ def strided_rounds(
 
 
 BUCKET = "bucket"
-"""Name of the algorithm in results."""
-
+"""Name of rings along all axes of a torus."""
 SEGMENTS = (4, 16)
-"""Segments of a vector that are tried beside one where axes are not alike; dimensionless, a choice: more
-save little, and every one pays the latency of its phases."""
-
+"""Numbers of segments of a vector that are tried beside one where axes differ; a choice: more save little,
+and every segment pays the latency of its phases."""
 _SAME = 1e-9
 """Relative difference within which two shares are one; dimensionless."""
 
@@ -614,12 +633,12 @@ def bucket_rounds(
     that every link works in every phase; an all-gather is the way back. On a cube of n nodes with D axes all
     phases together move (n-1)/n m / (2 D) bytes over each link, which is the bound of 2 D ports; parts of
     other boxes are of unequal size, chosen by a linear programme so that the phases take the least time
-    (`order_shares`). What that cannot balance in one phase balances over several: with segments, one is in
-    its second phase while the next is in its first.
+    (`order_shares`). Axes that cannot be balanced within one phase are balanced over several by segments: one
+    segment is in its second phase while the next is in its first.
 
-    Axes that move less in a phase than others stop early: a phase is a run of rounds of which each carries
-    what its slowest axis still has to. A round has as many repetitions as the longest ring has steps; those
-    behind it pay the latency once more.
+    Axes that move less in a phase than others stop early: a phase is several rounds, the first with all axes,
+    the next with those that have more to move, and so on. The first round has as many repetitions as the
+    longest ring has steps; each of the others pays the latency once more.
     """
     n = groups.shape[1]
     if kind not in SUMS or math.prod(grid) != n:
@@ -635,7 +654,7 @@ def bucket_rounds(
 
 
 def orders(axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the orders of axes that parts go through: all of them, or each axis first if axes are alike."""
+    """Return the orders of axes that parts go through: all orders, or the cyclic ones if axes are alike."""
     k = len(axes)
     if len(set(axes)) == 1:
         return tuple(tuple((first + place) % k for place in range(k)) for first in range(k))
@@ -653,34 +672,34 @@ def order_shares(axes: tuple[int, ...], segments: int = 1, *, both: bool = False
     segments : int
         Pieces that follow each other.
     both : bool
-        Whether what was scattered is gathered again, or only one of them is done.
+        Whether the vector is scattered and gathered again, and not only one of the two.
 
     Notes
     -----
-    The least sum over steps of the bytes of the busiest axis, a linear programme in the shares.
+    The shares minimise the sum over steps of the busiest axis' bytes. As a linear programme: variables are
+    the share of each order and the bytes b of the busiest axis in each step; for every step and axis, the
+    bytes of all shares are at most b; the shares add up to 1.
     """
-    k, ways = len(axes), orders(axes)
-    sent = np.array(
-        [_box_steps(_alone(axes, order), segments, both=both) for order in ways]
-    )  # order, step, axis
-    steps = sent.shape[1]
-    rows = np.zeros((steps * k, len(ways) + steps))
-    rows[:, : len(ways)] = sent.reshape(len(ways), -1).T
-    rows[np.arange(steps * k), len(ways) + np.repeat(np.arange(steps), k)] = -1.0
+    every = orders(axes)
+    sent_OSA = np.array([_box_steps(_phase_shares(axes, order), segments, both=both) for order in every])
+    count, steps, dims = sent_OSA.shape
+    rows = np.zeros((steps * dims, count + steps))
+    rows[:, :count] = sent_OSA.reshape(count, -1).T
+    rows[np.arange(steps * dims), count + np.repeat(np.arange(steps), dims)] = -1.0
     found = scipy.optimize.linprog(
-        c=np.concatenate([np.zeros(len(ways)), np.ones(steps)]),
+        c=np.concatenate([np.zeros(count), np.ones(steps)]),
         A_ub=rows,
-        b_ub=np.zeros(steps * k),
-        A_eq=np.concatenate([np.ones(len(ways)), np.zeros(steps)])[None, :],
+        b_ub=np.zeros(steps * dims),
+        A_eq=np.concatenate([np.ones(count), np.zeros(steps)])[None, :],
         b_eq=[1.0],
     )
-    return tuple(float(share) for share in found.x[: len(ways)])
+    return tuple(float(share) for share in found.x[:count])
 
 
-def _alone(axes: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray:
+def _phase_shares(axes: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray:
     """Return the share of a part that a node sends in each phase along each axis, shape [phases, axes].
 
-    Of what is left, all but its own piece.
+    In each phase it sends all that it has but the piece that it keeps, an n-th on an axis of n nodes.
     """
     sent = np.zeros((len(order), len(axes)))
     left = 1.0
@@ -691,12 +710,12 @@ def _alone(axes: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray:
 
 
 def _box_steps(sent: np.ndarray, segments: int, *, both: bool) -> np.ndarray:
-    """Return what is sent in each step when segments follow each other, shape [steps, axes].
+    """Return the share of the vector sent in each step when segments follow each other, shape [steps, axes].
 
     Parameters
     ----------
     sent : numpy.ndarray
-        What is sent in each phase of a reduce-scatter, shape [phases, axes].
+        Share sent in each phase of a reduce-scatter, shape [phases, axes].
     segments, both
         As in `order_shares`.
     """
@@ -716,14 +735,28 @@ def pipeline(
     Parameters as in `order_shares`.
     """
     shares = order_shares(axes, segments, both=both)
-    sent = sum(0.5 * share * _alone(axes, order) for order, share in zip(orders(axes), shares, strict=True))
+    sent = sum(
+        0.5 * share * _phase_shares(axes, order) for order, share in zip(orders(axes), shares, strict=True)
+    )
     return tuple(tuple(row) for row in _box_steps(np.asarray(sent), segments, both=both).tolist())
 
 
 def _phase_rounds(
     boxes: np.ndarray, shares: tuple[float, ...], vector_size: float, axis: str, kind: CollectiveKind
 ) -> list[Round]:
-    """Return the rounds of one phase: all axes, then those that have more to send, until none has."""
+    """Return the rounds of one phase: all axes, then those that have more to send, until none has.
+
+    Parameters
+    ----------
+    boxes : numpy.ndarray
+        Endpoints, shape [boxes, *axes].
+    shares : tuple of float
+        Share of the vector that a node sends along each axis, each direction.
+    vector_size : float
+        Bytes of the vector.
+    axis, kind
+        Passed on to the flows.
+    """
     sizes = boxes.shape[1:]
     found: list[Round] = []
     sent = 0.0
@@ -751,9 +784,9 @@ def _phase_rounds(
 
 
 IN_TURNS = "_in_turns"
-"""What ends the name of an all-to-all that circuits serve one part after the other."""
+"""Ending of the name of an all-to-all that circuits serve one part after the other."""
 FORWARDED = "forwarded"
-"""Name of an all-to-all over circuits that stand, by way of other nodes."""
+"""Name of an all-to-all that nodes forward over circuits that stand."""
 
 
 def two_level_rounds(
@@ -780,7 +813,7 @@ def two_level_rounds(
     spread : Spread, optional
         If given, a token that goes to several ranks of a node is sent there once, and copied inside it.
     skew : Skew, optional
-        What goes to whom, if not the same to everybody. A node's copies are then as many as without it.
+        Unevenness of the traffic; the number of copies for a node stays as without it.
 
     Raises
     ------
@@ -789,12 +822,12 @@ def two_level_rounds(
 
     Notes
     -----
-    Each rank first collects from its node what goes to ranks in its own place of other nodes, then sends each
-    of these one message: n/g - 1 messages leave a rank instead of n - g, with as many bytes (HetuMoE,
+    Each rank first collects from its node all bytes for ranks at its own place in other nodes, then sends
+    each of these one message: n/g - 1 messages leave a rank instead of n - g, with as many bytes (HetuMoE,
     arXiv:2203.14685; DeepSpeed-MoE, arXiv:2201.05596, section 5.2; Tutel, arXiv:2206.03382). With a spread
     tokens first cross to each node that they visit, once, and are handed to their experts' ranks there
     (DeepSeek-V3, arXiv:2412.19437, section 3.2.2); sums on the way back take the same rounds in reverse,
-    hence the same time. What a library spends on each message beside its bytes is not modelled, so
+    hence the same time. The time of a library for each message beside its bytes is not modelled, so
     aggregation alone saves time where paths between places of different nodes are narrower.
     """
     n = groups.shape[1]
@@ -804,29 +837,31 @@ def two_level_rounds(
     first = spread is not None
     crossing = _crossing_bytes(payload_bytes, n // local, spread)
     if skew is not None:
-        inside = _uneven(groups, payload_bytes / local, axis, _within(skew, local, across_first=first), skew)
+        inside = _uneven_round(
+            groups, payload_bytes / local, axis, _matrix_within(skew, local, across_first=first), skew
+        )
         share = crossing / (n // local)
-        across = _uneven(groups, share, axis, _between(skew, local, across_first=first), skew)
+        across = _uneven_round(groups, share, axis, _matrix_between(skew, local, across_first=first), skew)
     else:
-        inside = _inside(groups, payload_bytes, axis, local)
+        inside = _all_to_all_inside(groups, payload_bytes, axis, local)
         far = same_places(groups, local)
         across = rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, far, crossing, axis)
     return across + inside if first else inside + across
 
 
-def _inside(groups: np.ndarray, payload_bytes: float, axis: str, local: int) -> tuple[Round, ...]:
+def _all_to_all_inside(groups: np.ndarray, payload_bytes: float, axis: str, local: int) -> tuple[Round, ...]:
     """Return an all-to-all of a payload among the neighbours in every node."""
     near = groups.reshape(-1, local)
     return rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, near, payload_bytes, axis)
 
 
 def _crossing_bytes(payload_bytes: float, nodes: int, spread: Spread | None) -> float:
-    """Return what a rank sends to all nodes, its own among them, of a payload."""
+    """Return the bytes of a payload that a rank sends to all nodes, its own among them."""
     return payload_bytes if spread is None else payload_bytes / spread.copies * spread.nodes_visited(nodes)
 
 
 def in_turns(parts: Iterable[Round], groups: np.ndarray, node_size: int, peers: int) -> tuple[Round, ...]:
-    """Return an exchange as a sequence of rounds in which nobody meets more nodes than it has circuits for.
+    """Return an exchange in turns, in each of which no endpoint meets more nodes than it has circuits to.
 
     Parameters
     ----------
@@ -841,11 +876,12 @@ def in_turns(parts: Iterable[Round], groups: np.ndarray, node_size: int, peers: 
 
     Notes
     -----
-    Who stands d nodes behind the sender, for d from 1 to k - 1, is a permutation of the k nodes of a group,
-    and all of them together are the exchange: the Birkhoff-von Neumann decomposition of an even demand, k - 1
-    permutations of which a round takes as many as fit. Distances d and k - d stand together, since the way
-    back of d is k - d and uneven flows are told to come back over the circuits that they go out on; there
-    rounds are even. Rounds are as like as can be: seven in turns of four are four and three.
+    All flows to the node d behind the sender's, for one d from 1 to k - 1, are a permutation of the k nodes
+    of a group, and all k - 1 of them are the exchange: the Birkhoff-von Neumann decomposition of an even
+    demand. A turn takes as many permutations as there are circuits. Distances d and k - d go in one turn,
+    since the way back of d is k - d; uneven flows come back over the circuits that they go out on, so their
+    turns are of even size. Turns are as equal as can be: seven distances with four circuits are four and
+    three.
     """
     place = {
         int(endpoint): spot
@@ -853,25 +889,39 @@ def in_turns(parts: Iterable[Round], groups: np.ndarray, node_size: int, peers: 
         for endpoint, spot in zip(group, np.unique(group // node_size, return_inverse=True)[1], strict=True)
     }
     nodes = max(place.values()) + 1
-    return tuple(turn for part in parts for turn in _turns(part, place, nodes, peers))
+    return tuple(turn for part in parts for turn in _turns_of_round(part, place, nodes, peers))
 
 
-def _turns(part: Round, place: dict[int, int], nodes: int, peers: int) -> Iterator[Round]:
-    """Yield the turns of one round of an exchange, given the place of each endpoint among the nodes."""
+def _turns_of_round(part: Round, place: dict[int, int], nodes: int, peers: int) -> Iterator[Round]:
+    """Yield the turns of one round of an exchange.
+
+    Parameters
+    ----------
+    part : Round
+        The round.
+    place : dict
+        Place of each endpoint's node among the nodes of its group.
+    nodes : int
+        Nodes of a group.
+    peers : int
+        Other nodes that an endpoint can send to at once.
+    """
     flows = part.flows
-    spots = [np.array([place[end] for end in ends.tolist()]) for ends in (flows.sources, flows.destinations)]
-    distance = (spots[1] - spots[0]) % nodes
+    sender, receiver = (
+        np.array([place[end] for end in ends.tolist()]) for ends in (flows.sources, flows.destinations)
+    )
+    distance = (receiver - sender) % nodes
     most = peers if flows.weights is None else peers - peers % 2
-    met = {int(one) for one in np.unique(distance)} - {0}
-    order = [one for near in range(1, nodes // 2 + 1) for one in dict.fromkeys((near, nodes - near))]
-    asked = [one for one in order if one in met]
-    if len(asked) <= peers or not most:
+    occurring = set(np.unique(distance).tolist()) - {0}
+    both_ways = [one for near in range(1, nodes // 2 + 1) for one in dict.fromkeys((near, nodes - near))]
+    distances = [one for one in both_ways if one in occurring]
+    if len(distances) <= peers or not most:
         yield part
         return
-    turns = -(-len(asked) // most)
-    size = most if flows.weights is not None else -(-len(asked) // turns)
+    turns = -(-len(distances) // most)
+    size = most if flows.weights is not None else -(-len(distances) // turns)
     for turn in range(turns):
-        chosen = asked[turn * size : (turn + 1) * size] + ([0] if turn == 0 else [])
+        chosen = distances[turn * size : (turn + 1) * size] + ([0] if turn == 0 else [])
         yield Round(flows=flows.part(np.isin(distance, chosen)), count=part.count, in_turns=True)
 
 
@@ -884,7 +934,7 @@ def forwarded_rounds(
     peers: int,
     spread: Spread | None = None,
 ) -> tuple[Round, ...]:
-    """Return an even all-to-all in two levels of which nodes pass on what they have no circuit for.
+    """Return an even all-to-all in two levels whose messages nodes forward over the circuits that they have.
 
     Parameters
     ----------
@@ -904,13 +954,14 @@ def forwarded_rounds(
     Returns
     -------
     tuple of Round
-        Empty if circuits at so few distances do not reach every node.
+        Empty if circuits to so few nodes do not lead to every node.
 
     Notes
     -----
-    Circuits stand at the same distances from every node, and every message takes the fewest of them that lead
-    to its end, shared equally where there are several such ways. Messages are stored and forwarded: a hop
-    begins when the one before has ended. Cards pass on from their memory, on the rail of the destination.
+    Every node has circuits to the nodes at the same distances, and every message takes the fewest circuits
+    that lead to its destination, shared equally where there are several such ways. Messages are stored and
+    forwarded: a hop begins when the one before has ended. Cards forward from their memory, on the rail of the
+    destination.
 
     References
     ----------
@@ -921,18 +972,32 @@ def forwarded_rounds(
     if not distances:
         return ()
     far, message = same_places(groups, local), _crossing_bytes(payload_bytes, nodes, spread) / nodes
-    inside = _inside(groups, payload_bytes, axis, local)
+    inside = _all_to_all_inside(groups, payload_bytes, axis, local)
     across = tuple(
-        Round(flows=_at_distances(far, message, axis, distances, hop), count=1)
+        Round(flows=_flows_at_distances(far, message, axis, distances, hop), count=1)
         for hop in hop_loads(nodes, distances)
     )
     return across + inside if spread is not None else inside + across
 
 
-def _at_distances(
+def _flows_at_distances(
     far: np.ndarray, size_bytes: float, axis: str, distances: tuple[int, ...], loads: np.ndarray
 ) -> Flows:
-    """Return what everybody sends to who stands at some distances, so many messages to each."""
+    """Return the flows of one hop: from every rank to the ranks at some distances.
+
+    Parameters
+    ----------
+    far : numpy.ndarray
+        Ranks at the same place of their nodes, shape [groups, nodes].
+    size_bytes : float
+        Bytes of a message.
+    axis : str
+        Axis of parallelism, passed on to the flows.
+    distances : tuple of int
+        Nodes by which the receiver follows the sender.
+    loads : numpy.ndarray
+        Messages at each distance, shape [distances].
+    """
     used = [(distance, load) for distance, load in zip(distances, loads.tolist(), strict=True) if load > 0.0]
     return Flows(
         sources=np.tile(far.ravel(), len(used)),
@@ -945,59 +1010,64 @@ def _at_distances(
 
 
 def hop_loads(nodes: int, distances: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Return how many messages of each node cross its circuit at each distance, hop by hop.
+    """Return the messages that cross a node's circuit at each distance, hop by hop.
 
     Parameters
     ----------
     nodes : int
         Nodes in a circle, each of which sends one message to every other.
     distances : tuple of int
-        Where every node's circuits lead, counted onwards from it.
+        Distances, onwards from a node, of the nodes to which it has circuits.
 
     Returns
     -------
     tuple of numpy.ndarray
         One of shape [distances] for each hop; none if some node is not reached.
+
+    Notes
+    -----
+    `messages` counts those of a node by the distance that is left to go; all nodes are alike. Those with most
+    hops left go first, so that all messages with as many hops left move in the same hop.
     """
-    hops = np.full(nodes, -1)
+    hops = np.full(nodes, -1)  # fewest circuits that lead to each distance
     hops[0], reached = 0, [0]
-    for here in reached:
+    for start in reached:
         for distance in distances:
-            there = (here + distance) % nodes
-            if hops[there] < 0:
-                hops[there] = hops[here] + 1
-                reached.append(there)
+            end = (start + distance) % nodes
+            if hops[end] < 0:
+                hops[end] = hops[start] + 1
+                reached.append(end)
     if (hops < 0).any():
         return ()
-    ahead, found = np.ones(nodes), []  # messages of a node by how far they still have to go
-    ahead[0] = 0.0
+    messages, found = np.ones(nodes), []
+    messages[0] = 0.0
     for hop in range(int(hops.max()), 0, -1):
-        loads, after = np.zeros(len(distances)), ahead.copy()
-        for left in np.flatnonzero((hops == hop) & (ahead > 0.0)).tolist():
-            ways = [k for k, one in enumerate(distances) if hops[(left - one) % nodes] == hop - 1]
+        loads, after = np.zeros(len(distances)), messages.copy()
+        for left in np.flatnonzero((hops == hop) & (messages > 0.0)).tolist():
+            ways = [way for way, one in enumerate(distances) if hops[(left - one) % nodes] == hop - 1]
             for way in ways:
-                loads[way] += ahead[left] / len(ways)
-                after[(left - distances[way]) % nodes] += ahead[left] / len(ways)
+                loads[way] += messages[left] / len(ways)
+                after[(left - distances[way]) % nodes] += messages[left] / len(ways)
             after[left] = 0.0
-        ahead = after
+        messages = after
         found.append(loads)
     return tuple(found)
 
 
 MOST_LAYOUTS = 3000
-"""Layouts of circuits that are all tried; of more, those with distances in powers."""
+"""Most layouts of circuits of which all are tried; of more, only those of distances in powers; a choice."""
 
 
 @cache
 def standing_distances(nodes: int, peers: int) -> tuple[int, ...]:
-    """Return the distances at which circuits of nodes in a circle stand best for an all-to-all.
+    """Return the best distances of circuits between nodes in a circle for an all-to-all.
 
-    Both ways of each stand, and of all such layouts the one is taken whose hops together take least time.
+    Each circuit has one back. Of all such layouts the one is taken whose hops together take the least time.
 
     Returns
     -------
     tuple of int
-        Empty if so few reach nobody else or not everybody.
+        Empty if no layout of so few circuits reaches every node.
     """
     half = [*range(1, (nodes + 1) // 2)]
     pairs = min(peers // 2, len(half))
@@ -1019,10 +1089,10 @@ def standing_distances(nodes: int, peers: int) -> tuple[int, ...]:
     return best[1]
 
 
-def _within(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
-    """Return what goes from member to member of a node, over the mean; NaN between nodes, shape [n, n].
+def _matrix_within(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
+    """Return the traffic between members of a node, over the mean; NaN between nodes, shape [n, n].
 
-    Tokens cross in their sender's place if they cross first, else in their receiver's.
+    Tokens cross between nodes on the sender's place if they cross first, else on the receiver's.
     """
     n = len(skew.loads)
     matrix_apbq = skew.matrix().reshape(n // local, local, n // local, local)
@@ -1033,8 +1103,8 @@ def _within(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
     return found.reshape(n, n)
 
 
-def _between(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
-    """Return what goes between members in the same place of nodes, over the mean; NaN elsewhere, [n, n]."""
+def _matrix_between(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
+    """Return the traffic between members at the same place of nodes, over the mean; NaN elsewhere, [n, n]."""
     n = len(skew.loads)
     matrix_apbq = skew.matrix().reshape(n // local, local, n // local, local)
     between_apb = matrix_apbq.mean(axis=3) if across_first else matrix_apbq.mean(axis=1).transpose(0, 2, 1)
@@ -1044,10 +1114,10 @@ def _between(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
     return found.reshape(n, n)
 
 
-def _uneven(
+def _uneven_round(
     groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray, skew: Skew
 ) -> tuple[Round, ...]:
-    """Return the round in which pairs exchange so much times an entry of a matrix, unless that is NaN."""
+    """Return a round of flows of `size_bytes` times the entries of a matrix [n, n], NaN being no flow."""
     flows = pair_flows(groups, size_bytes, axis, matrix, skew.pattern)
     some = flows.part(~np.isnan(flows.sizes_bytes))
     return (Round(flows=some, count=1),) if len(some.sources) else ()

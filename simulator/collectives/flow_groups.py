@@ -1,10 +1,11 @@
-"""Flow groups, identical flows that move as one, and what collectives ask of a fabric in a whole step."""
+"""Flow groups (identical flows that move as one), collectives made of them, and the traffic of a step."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,11 +28,11 @@ class FlowGroup:
     """Identical flows of one rank class, with the links they load under the present circuits."""
 
     index: int
-    """Number of the flow group; orders solves, so that equal runs give equal bytes."""
+    """Number of the flow group, by which sums over groups are ordered, so that equal runs give equal bits."""
     flows: Flows
-    """The flows; `size_bytes` is not used."""
+    """The flows; their sizes are not used."""
     demand: tuple[Flows, ...]
-    """Traffic of the same endpoints that a circuit policy may serve together with this one."""
+    """Traffic of the same endpoints, this one included, that a circuit policy may serve together."""
     links: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Distinct links, shape [U]."""
     usage: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -39,9 +40,20 @@ class FlowGroup:
     latency_s: float = 0.0
     """Longest path latency."""
     version: int = -1
-    """Circuits' version that the links belong to."""
+    """Version of the circuits to which the links belong."""
     lost: int = -1
-    """Circuits' version under which it last had no path."""
+    """Version of the circuits under which it last had no path."""
+
+
+class GroupRound(NamedTuple):
+    """Round of a collective: a flow group that carries bytes, several times in a row."""
+
+    flow_group: FlowGroup
+    """The flows."""
+    size_bytes: float
+    """Bytes of a flow in one repetition; once priced, bytes on the wire, with those of the protocol."""
+    repetitions: int
+    """Number of repetitions, one after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +61,15 @@ class PricedCollective:
     """Collective of one class as flow groups, with its time and energy on an idle network."""
 
     algorithm: str
-    """Chosen algorithm."""
-    parts: tuple[tuple[FlowGroup, float, int], ...]
-    """Flow group, bytes per flow on the wire (with the protocol's own) and repetitions of each round."""
+    """Name of the algorithm, with that of the protocol."""
+    parts: tuple[GroupRound, ...]
+    """Rounds, or levels that work at once."""
     protocol_s: float
-    """Time that the library's protocol takes beside latency and transfer."""
+    """Time of the library's protocol beside latency and transfer."""
     alone_s: float
     """Duration with all links to itself."""
     empty_s: float
-    """The same of an empty payload."""
+    """Duration of an empty payload with all links to itself."""
     wire_bytes: float
     """Payload that the class's ranks put on the wire."""
     energy_j: float
@@ -67,7 +79,12 @@ class PricedCollective:
     at_once: bool = False
     """Whether its parts are levels that work at the same time; `protocol_s` then has all their latency."""
     dark_s: float = 0.0
-    """Time in which circuits turn between its parts, which both durations have."""
+    """Time in which circuits turn between its parts, included in both durations."""
+
+    @property
+    def flow_groups(self) -> tuple[FlowGroup, ...]:
+        """Flow groups of the parts."""
+        return tuple(part.flow_group for part in self.parts)
 
     @property
     def carried_s(self) -> float:
@@ -77,7 +94,7 @@ class PricedCollective:
 
 @dataclass(kw_only=True)
 class AxisDemand:
-    """Collectives of a class along one axis, one way, summed up over a step."""
+    """Sums of the collectives of a class along one axis and in one direction over a step."""
 
     size_bytes: float = 0.0
     """Bytes that a rank puts in."""
@@ -89,7 +106,7 @@ class AxisDemand:
     """Ranks of a group that serve pushes and pulls; None without any."""
 
     def add(self, one: Collective, times: int = 1) -> None:
-        """Add a collective that runs so many times."""
+        """Add a collective that runs several times."""
         self.size_bytes += one.payload_bytes * times
         self.vectors_bytes[one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * times
         if one.kind in SERVED:
@@ -104,13 +121,13 @@ class AxisDemand:
         return main_kind(self.vectors_bytes)
 
     def sends(self, axis: str, sources: np.ndarray, destinations: np.ndarray) -> Flows:
-        """Return its traffic from ranks to other ranks, shape [F] each."""
+        """Return its traffic as sends from sources to destinations, shape [F] each."""
         return Flows(
             sources=sources, destinations=destinations, size_bytes=self.size_bytes, axis=axis, kind=self.kind
         )
 
     def flows(self, axis: str, groups: np.ndarray, node_size: int) -> Flows:
-        """Return its traffic within groups, shape [groups, n]: rings, servers, or from pair to pair."""
+        """Return its traffic within groups, shape [groups, n]: on rings, with servers, or of all pairs."""
         if self.servers is not None:
             (both,) = server_rounds(CollectiveKind.PULL, groups, self.size_bytes, axis, servers=self.servers)
             return replace(both.flows, size_bytes=self.size_bytes, kind=self.kind)
@@ -133,18 +150,18 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
     node_size : int
         As in `ring_flows`.
     """
-    times: defaultdict[tuple[int, int], int] = defaultdict(int)  # runs of many microbatches share their items
+    runs: defaultdict[tuple[int, int], int] = defaultdict(int)
     operators: dict[tuple[int, int], Operator] = {}
     for task in graph.tasks:
-        operator = task.operator
-        run = id(operator.items if isinstance(operator, Sequence) else operator), task.rank_class
-        times[run] += task.multiplicity
-        operators[run] = operator
+        operator = task.operator  # sequences of many microbatches share their items
+        key = id(operator.items if isinstance(operator, Sequence) else operator), task.rank_class
+        runs[key] += task.multiplicity
+        operators[key] = operator
     demand: defaultdict[tuple[str, int, int], AxisDemand] = defaultdict(AxisDemand)
-    for run, operator in operators.items():
-        for one, repeat in communications(operator):
-            if one.size > 1:
-                demand[one.axis, run[1], one.shift].add(one, repeat * times[run])
+    for key, operator in operators.items():
+        for collective, repeat in communications(operator):
+            if collective.size > 1:
+                demand[collective.axis, key[1], collective.shift].add(collective, repeat * runs[key])
     layout = graph.layout
     return {
         (axis, rank_class, shift): found.sends(
@@ -157,14 +174,14 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
 
 
 def main_kind(vectors_bytes: Mapping[CollectiveKind, float]) -> CollectiveKind:
-    """Return the kind of collective with most bytes of vectors, of equal ones the first in their order."""
+    """Return the kind of collective with most bytes of vectors; of equal ones the first by definition."""
     return max(CollectiveKind, key=lambda kind: vectors_bytes.get(kind, -1.0))
 
 
 def ring_flows(
     groups: np.ndarray, size_bytes: float, axis: str, kind: CollectiveKind, node_size: int = 1
 ) -> Flows:
-    """Return the traffic of collectives on rings, by which a fabric with circuits sets them.
+    """Return the traffic of collectives on rings, for which a fabric with circuits sets these.
 
     Parameters
     ----------
@@ -175,7 +192,7 @@ def ring_flows(
     axis : str
         Axis of parallelism.
     kind : CollectiveKind
-        What the groups do, or what moves most of their bytes.
+        Kind of collective that moves most of the bytes.
     node_size : int
         Endpoints of a node if each has circuits of its own, else 1.
 
@@ -202,7 +219,7 @@ def ring_flows(
 
 
 def skewed_flows(groups: np.ndarray, axis: str, payloads: Mapping[Skew, float]) -> Flows:
-    """Return the traffic of uneven all-to-alls from pair to pair, those with another shape added up.
+    """Return the traffic of uneven all-to-alls between all pairs, summed over their shapes.
 
     Parameters
     ----------

@@ -1,6 +1,8 @@
 """Collectives on a fabric in closed form: time and energy as lines over the payload.
 
-Lines of many layouts on one fabric are found together, each geometry of groups worked out once.
+`CollectiveLines` are the lines of one collective; `LinePrices` finds those of many layouts on one fabric, and
+how collectives slow each other down. Prices are remembered by what they depend on: the terms of the
+collective, and a key of where its ranks stand (`_Placement`), so that each geometry of groups is priced once.
 """
 
 from __future__ import annotations
@@ -38,19 +40,19 @@ class CollectiveLines:
     """
 
     start_s: np.ndarray
-    """Time of an empty payload by each way, shape [K]."""
+    """Time of an empty payload by each way (algorithm and protocol), shape [K]."""
     s_per_byte: np.ndarray
     """Further time per byte of payload, shape [K]."""
     energy_j_per_byte: np.ndarray
     """Dynamic energy of all ranks of the class per byte of payload, shape [K]."""
 
     def time_s(self, payload_bytes: np.ndarray | float) -> np.ndarray:
-        """Return the time of payloads, of their shape."""
+        """Return the time of payloads in bytes by the fastest way; shapes are those of the payloads."""
         payload = np.asarray(payload_bytes, dtype=float)[..., None]
         return (self.start_s + self.s_per_byte * payload).min(axis=-1)
 
     def energy_j(self, payload_bytes: np.ndarray | float) -> np.ndarray:
-        """Return the dynamic energy of payloads by the fastest way, of their shape."""
+        """Return the dynamic energy of payloads in bytes by the fastest way; shapes as in `time_s`."""
         payload = np.asarray(payload_bytes, dtype=float)[..., None]
         fastest = (self.start_s + self.s_per_byte * payload).argmin(axis=-1)
         return self.energy_j_per_byte[fastest] * payload[..., 0]
@@ -62,29 +64,29 @@ class CollectiveLines:
         return float(times_s[fastest]), float(self.energy_j_per_byte[fastest] * payload_bytes)
 
     def of_parts(self, count: int) -> CollectiveLines:
-        """Return the lines of as many parts of a class that share no links."""
+        """Return the lines of several equal parts of a class that share no links, from those of one."""
         return replace(self, energy_j_per_byte=self.energy_j_per_byte * count)
 
     def slowed(self, factor: float) -> CollectiveLines:
-        """Return the lines where bytes take so many times as long."""
+        """Return the lines with the time of every byte multiplied by a factor."""
         return replace(self, s_per_byte=self.s_per_byte * factor)
 
 
 NOTHING = CollectiveLines(start_s=np.zeros(1), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
-"""Of a group of one."""
+"""Lines of a group of one."""
 
 
 def traffic_alone(layout: Groups, fabric: Fabric, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
-    """Return the prices of a step's collectives on a fabric that nobody uses.
+    """Return the prices of a step's collectives on an idle fabric.
 
     Parameters
     ----------
-    layout : RankLayout
-        Where the ranks stand.
+    layout : Groups
+        Endpoints of the ranks.
     fabric : Fabric
-        What carries the flows.
+        The fabric that carries the flows.
     demand : dict
-        Traffic of the step by (axis, class, direction), by which a fabric with circuits sets them.
+        Traffic of the step by (axis, class, direction), for which a fabric with circuits sets these.
     """
     network = Network(simpy.Environment(), fabric, tuple(demand.values()))
     return Traffic(layout, fabric, network, demand)
@@ -108,13 +110,13 @@ def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) ->
 
 
 TAKING_TURNS = Slowdown(one=2.0, other=2.0)
-"""Of collectives that need the same ports turned to different peers: each has them half of the time."""
+"""Slowdown of collectives that need the same ports for different peers: each has them half of the time."""
 
 
 def collective_slowdown(
     one: PricedCollective, other: PricedCollective, capacity_bytes_per_s: np.ndarray
 ) -> Slowdown:
-    """Return the slowdown of two collectives, the mean over their rounds, each met for its own time.
+    """Return the slowdown of two collectives that move at the same time.
 
     Parameters
     ----------
@@ -122,48 +124,57 @@ def collective_slowdown(
         Collectives on one network, all of whose flows have links.
     capacity_bytes_per_s : numpy.ndarray
         Capacity of every link, shape [L].
+
+    Notes
+    -----
+    The mean over pairs of their rounds: a round meets each round of the other collective for as large a share
+    of its time as that round has of the other's.
     """
-    mine, theirs = (_shares(priced, capacity_bytes_per_s) for priced in (one, other))
-    if not mine or not theirs:
+    rounds, other_rounds = (_round_shares(priced, capacity_bytes_per_s) for priced in (one, other))
+    if not rounds or not other_rounds:
         return APART
-    met = [[pair_slowdown(a, b, capacity_bytes_per_s) for b, _ in theirs] for a, _ in mine]
+    pairs = [
+        [pair_slowdown(group, beside, capacity_bytes_per_s) for beside, _ in other_rounds]
+        for group, _ in rounds
+    ]
+    shares, other_shares = [share for _, share in rounds], [share for _, share in other_rounds]
+    slower = [[pair.one for pair in row] for row in pairs]
+    other_slower = [[pair.other for pair in column] for column in zip(*pairs, strict=True)]
     return Slowdown(
-        one=_slowed(mine, theirs, [[pair.one for pair in row] for row in met], at_once=one.at_once),
-        other=_slowed(
-            theirs, mine, [[row[k].other for row in met] for k in range(len(theirs))], at_once=other.at_once
-        ),
+        one=_mean_slowdown(shares, other_shares, slower, at_once=one.at_once),
+        other=_mean_slowdown(other_shares, shares, other_slower, at_once=other.at_once),
     )
 
 
-def _slowed(
-    mine: Sequence[tuple[FlowGroup, float]],
-    theirs: Sequence[tuple[FlowGroup, float]],
+def _mean_slowdown(
+    shares: Sequence[float],
+    other_shares: Sequence[float],
     slower: Sequence[Sequence[float]],
     *,
     at_once: bool,
 ) -> float:
-    """Return how many times as long a collective takes, round by round beside each of another's.
+    """Return the time of a collective beside another, over its time alone.
 
     Parameters
     ----------
-    mine, theirs : sequence of (Flow group, float)
-        Rounds, each with its share of the collective's time.
-    slower : sequence
-        How many times as long each of mine takes beside each of theirs.
+    shares, other_shares : sequence of float
+        Share of each round in the time of its collective, R and S of them.
+    slower : sequence of sequence of float
+        Time of each round beside each round of the other, over its time alone; R rows of S.
     at_once : bool
-        Whether mine are levels that work at the same time, so that the last to end counts.
+        Whether the rounds are levels that work at the same time, so that the last to end counts.
     """
-    lasting = [
-        share * (1.0 + math.fsum(met * (times - 1.0) for (_, met), times in zip(theirs, row, strict=True)))
-        for (_, share), row in zip(mine, slower, strict=True)
-    ]
+    lasting = []
+    for share, row in zip(shares, slower, strict=True):
+        more = (met * (times - 1.0) for met, times in zip(other_shares, row, strict=True))
+        lasting.append(share * (1.0 + math.fsum(more)))
     return max(1.0, max(lasting) if at_once else math.fsum(lasting))
 
 
 def crowded(
     priced: PricedCollective, others: Sequence[PricedCollective], capacity_bytes_per_s: np.ndarray
 ) -> float:
-    """Return how many times as long a collective takes while others go through the same rounds.
+    """Return the time of a collective while others go through the same rounds with it, over its time alone.
 
     Parameters
     ----------
@@ -175,23 +186,25 @@ def crowded(
         Capacity of every link, shape [L].
     """
     lasting = []
-    shares = dict(_shares(priced, capacity_bytes_per_s))
-    for index, (flow_group, _, _) in enumerate(priced.parts):
+    shares = dict(_round_shares(priced, capacity_bytes_per_s))
+    for index, flow_group in enumerate(priced.flow_groups):
         if flow_group not in shares:
             continue
         usage = np.zeros_like(capacity_bytes_per_s)
         for one in (priced, *others):
             if index < len(one.parts):
-                beside = one.parts[index][0]
-                usage[beside.links] += beside.usage
+                loaded = one.flow_groups[index]
+                usage[loaded.links] += loaded.usage
         alone = least_rate(capacity_bytes_per_s[flow_group.links], flow_group.usage)
         together = least_rate(capacity_bytes_per_s[flow_group.links], usage[flow_group.links])
         lasting.append(shares[flow_group] * alone / together)
     return max(1.0, max(lasting, default=1.0) if priced.at_once else math.fsum(lasting))
 
 
-def _shares(priced: PricedCollective, capacity_bytes_per_s: np.ndarray) -> list[tuple[FlowGroup, float]]:
-    """Return the rounds of a collective that load links, each with its share of its time."""
+def _round_shares(
+    priced: PricedCollective, capacity_bytes_per_s: np.ndarray
+) -> list[tuple[FlowGroup, float]]:
+    """Return the rounds of a collective that load links, each with its share of the collective's time."""
     rounds = [
         (
             flow_group,
@@ -206,7 +219,8 @@ def _shares(priced: PricedCollective, capacity_bytes_per_s: np.ndarray) -> list[
 
 
 STEP_BYTES = 2.0**50
-"""Traffic of an axis in a step for which circuits are priced: they turn to it if they ever do."""
+"""Traffic of an axis for which circuits are set when its collectives are priced; so much that, where circuits
+turn at all, they turn to it."""
 
 
 class LinePrices:
@@ -215,25 +229,26 @@ class LinePrices:
     Parameters
     ----------
     fabric : Fabric
-        What carries them; one with circuits sets all of them for the axis that is asked for.
+        The fabric that carries them; one with circuits sets all of them for the axis that is asked for.
 
     Notes
     -----
-    Groups of equal size that stand alike, of classes that do, cost the same on every fabric here whose
-    switches are alike; a class in the middle of the pipeline stands for all. On fabrics whose endpoints
-    differ (dragonflies, graphs of a file) that is where an estimate may be wrong. Where a fabric says which
-    links endpoints share (`Fabric.uplink_pools`), groups that share some stand for all others.
+    Groups of one size whose ranks lie at the same distances, in classes of which that is true, too, cost the
+    same on every fabric here whose switches are alike; a class in the middle of the pipeline stands for all.
+    On fabrics whose endpoints differ (dragonflies, graphs of a file) that is where an estimate may be wrong.
+    Where a fabric says which links endpoints share (`Fabric.uplink_pools`), one part of a class that shares
+    links with no other is priced for all equal ones.
     """
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._sites: dict[int, _Site] = {}
+        self._placements: dict[int, _Placement] = {}
         self._known: dict[tuple[object, ...], CollectiveLines | None] = {}
         self._slowdowns: dict[tuple[object, ...], Slowdown] = {}
         self._crowds: dict[tuple[object, ...], float] = {}
 
     def stages(self, layout: RankLayout) -> tuple[int, ...]:
-        """Return the first, an inner and the last class that stand for those with other lines, or one."""
+        """Return the classes that differ in their lines: the first, an inner and the last, or one for all."""
         return (inner_class(layout),)
 
     def lines(
@@ -244,9 +259,9 @@ class LinePrices:
         Parameters
         ----------
         operator : Collective
-            What is done; its payload does not matter.
+            The collective; its payload does not matter.
         layout : RankLayout
-            Where the ranks stand.
+            Endpoints of the ranks.
         rank_class : int, optional
             One of `stages`; by default the class in the middle of the pipeline.
         """
@@ -254,48 +269,54 @@ class LinePrices:
             return NOTHING
         inner = inner_class(layout)
         stage = inner if rank_class is None else rank_class
-        alike = self._site(layout).alike(operator.axis, operator.shift) if stage == inner else None
+        equal_parts = (
+            self._placement(layout).equal_parts(operator.axis, operator.shift) if stage == inner else None
+        )
         key = (
-            (stage - inner, *self._key(operator, layout)) if alike is None else (*_asked(operator), alike.key)
+            (stage - inner, *self._key(operator, layout))
+            if equal_parts is None
+            else (*_price_terms(operator), equal_parts.key)
         )
         if key not in self._known:
-            self._known[key] = self._measured(operator, layout, stage)
+            self._known[key] = self._measure(operator, layout, stage)
         found = self._known[key]
-        return found if found is None or alike is None else found.of_parts(alike.count)
+        return found if found is None or equal_parts is None else found.of_parts(equal_parts.count)
 
     def slowdown(self, one: Collective, other: Collective, layout: RankLayout) -> Slowdown:
-        """Return how two collectives slow each other down while both move.
+        """Return the slowdown of two collectives while both move.
 
         Parameters
         ----------
         one, other : Collective
-            What is done; payloads only weigh rounds of one collective against each other.
+            The collectives; payloads do not matter.
         layout : RankLayout
-            Where the ranks stand.
+            Endpoints of the ranks.
         """
         if one.size == 1 or other.size == 1:
             return APART
         key = (self._key(one, layout), self._key(other, layout))
         if key not in self._slowdowns:
-            self._slowdowns[key] = self._met(one, other, layout, inner_class(layout))
+            self._slowdowns[key] = self._class_slowdown(one, other, layout, inner_class(layout))
         return self._slowdowns[key]
 
     def crowding(self, operator: Collective, layout: RankLayout) -> float:
-        """Return how many times as long a collective takes while all stages on the same nodes do it at once.
+        """Return the time of a collective while all stages on the same nodes run it, over its time alone.
 
         Parameters
         ----------
         operator : Collective
-            What is done, along an axis that lies within a stage; its payload does not matter.
+            The collective, along an axis that lies within a stage; its payload does not matter.
         layout : RankLayout
-            Where the ranks stand.
+            Endpoints of the ranks.
         """
-        site = self._site(layout)
-        if operator.size == 1 or not site.beside:
+        placement = self._placement(layout)
+        if operator.size == 1 or not placement.stages_beside:
             return 1.0
-        key = (self._key(operator, layout), site.places_beside)
+        key = (self._key(operator, layout), placement.places_beside)
         if key not in self._crowds:
-            self._crowds[key] = self._crowd(operator, layout, [inner_class(layout), *site.beside])
+            self._crowds[key] = self._stage_crowding(
+                operator, layout, [inner_class(layout), *placement.stages_beside]
+            )
         return self._crowds[key]
 
     def together(self, operators: Sequence[Collective], layout: RankLayout) -> Traffic | None:
@@ -306,7 +327,7 @@ class LinePrices:
         operators : sequence of Collective
             One for each axis, in the order in which a step first has them; payloads do not matter.
         layout : RankLayout
-            Where the ranks stand.
+            Endpoints of the ranks.
         """
         demand: dict[tuple[str, int, int], Flows] = {}
         for one in operators:
@@ -316,64 +337,70 @@ class LinePrices:
         except RouteError:
             return None
 
-    def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
-        """Return the slowdown of a collective beside those of other stages."""
+    def _stage_crowding(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
+        """Return the time of the first stage's collective beside those of the others, over its time alone."""
         demand = {key: each for one in stages for key, each in self._demand(operator, layout, one).items()}
         try:
             traffic = self._traffic(layout, demand)
             probe = replace(operator, payload_bytes=PROBE_BYTES)
-            mine, *others = (traffic.plan(probe, one) for one in stages)
+            plans = [traffic.plan(probe, stage) for stage in stages]
         except RouteError:
             return 1.0
-        network = traffic.network
-        if not all(network.locate(flow_group) for plan in (mine, *others) for flow_group, _, _ in plan.parts):
+        if not _are_connected(traffic.network, plans):
             return 1.0
-        return crowded(mine, others, network.graph.capacity_bytes_per_s)
+        return crowded(plans[0], plans[1:], traffic.network.graph.capacity_bytes_per_s)
 
-    def _met(self, one: Collective, other: Collective, layout: RankLayout, rank_class: int) -> Slowdown:
+    def _class_slowdown(
+        self, one: Collective, other: Collective, layout: RankLayout, rank_class: int
+    ) -> Slowdown:
         """Return the slowdown of two collectives of a class over circuits for both."""
         demand = self._demand(one, layout, rank_class) | self._demand(other, layout, rank_class)
         try:
             traffic = self._traffic(layout, demand)
-            mine, theirs = (
+            first, second = (
                 traffic.plan(replace(each, payload_bytes=PROBE_BYTES), rank_class) for each in (one, other)
             )
         except RouteError:
             return TAKING_TURNS
-        network = traffic.network
-        if not all(network.locate(flow_group) for plan in (mine, theirs) for flow_group, _, _ in plan.parts):
+        if not _are_connected(traffic.network, [first, second]):
             return TAKING_TURNS
-        return collective_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
+        return collective_slowdown(first, second, traffic.network.graph.capacity_bytes_per_s)
 
     def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
-        """Return what two collectives that cost the same have in common.
+        """Return a key that is equal for collectives that cost the same.
 
-        Keys of two collectives on one layout together say how their groups stand to each other, for each has
-        the places of all ranks of the class beside those of its own first group.
+        The keys of two collectives on one layout together say how their groups lie to each other, for each
+        has the places of all ranks of the class beside those of its own first group.
         """
         between = operator.shift != 0 and layout.pp > 2
-        return (*_asked(operator), between, *self._site(layout).places(operator.axis, operator.shift))
+        return (
+            *_price_terms(operator),
+            between,
+            *self._placement(layout).place_keys(operator.axis, operator.shift),
+        )
 
-    def _site(self, layout: RankLayout) -> _Site:
-        found = self._sites.get(id(layout))
+    def _placement(self, layout: RankLayout) -> _Placement:
+        found = self._placements.get(id(layout))
         if found is None:
-            found = self._sites[id(layout)] = _Site(layout, self.fabric)
+            found = self._placements[id(layout)] = _Placement(layout, self.fabric)
         return found
 
-    def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
-        """Return the lines of a class's collective, or of its first part if all are alike."""
+    def _measure(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
+        """Return the lines of a class's collective, or those of its first part if it has equal parts."""
         inside = rank_class == inner_class(layout)
-        alike = self._site(layout).alike(operator.axis, operator.shift) if inside else None
+        equal_parts = self._placement(layout).equal_parts(operator.axis, operator.shift) if inside else None
         try:
-            if alike is not None:
-                return collective_lines(operator, traffic_alone(alike.first, self.fabric, {}), rank_class)
+            if equal_parts is not None:
+                return collective_lines(
+                    operator, traffic_alone(equal_parts.first, self.fabric, {}), rank_class
+                )
             traffic = self._traffic(layout, self._demand(operator, layout, rank_class))
             return collective_lines(operator, traffic, rank_class)
         except RouteError:
             return None
 
     def _traffic(self, layout: RankLayout, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
-        """Return the prices of collectives for whose traffic circuits are laid."""
+        """Return the prices of collectives with circuits laid for their traffic."""
         return traffic_alone(layout, self.fabric, demand)
 
     def _demand(
@@ -405,22 +432,22 @@ class AxisTraffic:
     axis: str
     """The axis."""
     kind: CollectiveKind
-    """What moves most of its bytes."""
+    """Kind of collective that moves most of its bytes."""
     size_bytes: float
     """Bytes that a rank puts in, those of an uneven exchange and its way back."""
     shift: int = 0
     """Stages by which sends go, either way; 0 within stages, and of sends from stage to twin stage."""
     skew: Skew | None = None
-    """How uneven its exchanges are."""
+    """Unevenness of its exchanges."""
 
 
 class StandingLines(LinePrices):
-    """Prices of collectives over circuits that stay, which are laid for all traffic of a step.
+    """Prices of collectives over circuits that are laid for all traffic of a step, and stay.
 
     Parameters
     ----------
     fabric : Fabric
-        What carries them, its circuits for the whole step.
+        The fabric that carries them.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -430,7 +457,7 @@ class StandingLines(LinePrices):
         self._standing: list[Traffic | RouteError] = []
 
     def lay(self, layout: RankLayout, step: tuple[AxisTraffic, ...]) -> None:
-        """Lay circuits for the traffic of steps whose prices a layout is to stand for."""
+        """Lay circuits for the traffic of a step; from now on the layout has its prices over these."""
         number = self._steps.setdefault((layout, step), len(self._steps))
         if number == len(self._standing):
             demand: dict[tuple[str, int, int], Flows] = {}
@@ -490,12 +517,12 @@ class StandingLines(LinePrices):
 
 
 class FreeLines(LinePrices):
-    """The same where every transfer takes no time and no energy."""
+    """Prices where transfers take no time and no energy."""
 
     def lines(
         self, operator: Collective, layout: RankLayout, rank_class: int | None = None
     ) -> CollectiveLines:
-        """Return the lines of what takes nothing."""
+        """Return lines of no time and no energy."""
         return NOTHING
 
     def slowdown(self, one: Collective, other: Collective, layout: RankLayout) -> Slowdown:
@@ -507,8 +534,8 @@ class FreeLines(LinePrices):
         return 1.0
 
 
-def _asked(operator: Collective) -> tuple[object, ...]:
-    """Return what of a collective its price goes by, wherever its ranks stand."""
+def _price_terms(operator: Collective) -> tuple[object, ...]:
+    """Return the terms of a collective on which its price depends, wherever its ranks stand."""
     return (
         operator.kind,
         operator.size,
@@ -522,36 +549,36 @@ def _asked(operator: Collective) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Part:
-    """Groups of a part of a class that shares no links with the rest of it."""
+    """Groups of a part of a class that shares no links with its other parts."""
 
     ends: np.ndarray
-    """Their endpoints, shape [groups, n]; of sends, who sends and who receives."""
+    """Endpoints of the groups, shape [groups, n]; for sends, sender and receiver."""
     sender: int
-    """Class whose ranks they are, or send."""
+    """Class of the ranks, or of the senders."""
 
     def groups(self, axis: str, rank_class: int) -> np.ndarray:
         """Return the groups, shape [groups, n]."""
         return self.ends
 
     def members(self, rank_class: int) -> np.ndarray:
-        """Return who sends, or who receives, shape [groups]."""
+        """Return the senders (their class) or the receivers (any other), shape [groups]."""
         return self.ends[:, int(rank_class != self.sender)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Alike:
+class _EqualParts:
     """Parts of a class that share no links and cost the same."""
 
     count: int
-    """How many there are."""
+    """Number of parts."""
     key: bytes
-    """What parts of other classes that cost as much have in common with them."""
+    """Key of a part, equal for parts of other classes that cost the same."""
     first: _Part
-    """The first of them."""
+    """The first part."""
 
 
-def _parted(groups: np.ndarray, pools: np.ndarray) -> np.ndarray | None:
-    """Return groups by parts that share no links, shape [parts, groups of one, n]; None if sizes differ.
+def _split_into_parts(groups: np.ndarray, pools: np.ndarray) -> np.ndarray | None:
+    """Return groups split into parts that share no links, shape [parts, groups of one, n].
 
     Parameters
     ----------
@@ -560,54 +587,64 @@ def _parted(groups: np.ndarray, pools: np.ndarray) -> np.ndarray | None:
     pools : numpy.ndarray
         Pool of uplinks of each endpoint of the fabric, shape [E].
 
+    Returns
+    -------
+    numpy.ndarray or None
+        None if parts differ in size.
+
     Notes
     -----
-    Groups within pools share no link; if any leaves its own, a part is all groups in pools that they join.
+    A group whose endpoints are of one pool shares no link with others, and is a part if all groups are such.
+    Otherwise a part is all groups in pools that groups join, directly or through others.
     """
-    met = pools[groups]
-    if (met == met[:, :1]).all():
+    pool = pools[groups]
+    if (pool == pool[:, :1]).all():
         return groups[:, None]
-    joined = np.arange(pools.max() + 1)  # each pool by the least number of those that groups join it with
-    while (joined[met] != joined[met[:, :1]]).any():
-        np.minimum.at(joined, met, joined[met].min(axis=1, keepdims=True))
+    joined = np.arange(pools.max() + 1)  # least number of the pools with which groups join each
+    while (joined[pool] != joined[pool[:, :1]]).any():
+        np.minimum.at(joined, pool, joined[pool].min(axis=1, keepdims=True))
         joined = joined[joined]
-    part_of = joined[met[:, 0]]
+    part_of = joined[pool[:, 0]]
     sizes = np.bincount(part_of)
     if len(set(sizes[sizes > 0].tolist())) > 1:
         return None
     return groups[np.argsort(part_of, kind="stable")].reshape(-1, int(sizes.max()), groups.shape[1])
 
 
-def _common_key(parts: np.ndarray, *sharing: np.ndarray) -> bytes | None:
-    """Return a key of parts in all of which the same places share the same things; None if they differ.
+def _sharing_key(parts: np.ndarray, *sharing: np.ndarray) -> bytes | None:
+    """Return a key of the sharing inside parts; None if parts differ in it, or share things with each other.
 
     Parameters
     ----------
     parts : numpy.ndarray
         Endpoints, shape [parts, groups of one, n].
     *sharing : numpy.ndarray
-        What endpoints share, by its number: nodes, pools; shape [E] each.
+        Number of a thing that endpoints share, such as a node or a pool, for each; shape [E] each.
+
+    Notes
+    -----
+    The key says of every place in a part which is the first place that shares its thing.
     """
     key = [np.array(parts.shape[1:])]
     for shared in sharing:
-        places = shared[parts].reshape(len(parts), -1)
-        _, first, which = np.unique(places[0], return_index=True, return_inverse=True)
-        several = np.sort(places[:, first], axis=1)
-        if (places != places[:, first[which]]).any() or (several[:, 1:] == several[:, :-1]).any():
+        thing = shared[parts].reshape(len(parts), -1)
+        _, first, which = np.unique(thing[0], return_index=True, return_inverse=True)
+        distinct = np.sort(thing[:, first], axis=1)
+        if (thing != thing[:, first[which]]).any() or (distinct[:, 1:] == distinct[:, :-1]).any():
             return None
         key.append(first[which])
     return blake2b(np.concatenate(key).tobytes(), digest_size=16).digest()
 
 
-class _Site:
-    """Places of a layout's ranks as keys, each worked out once.
+class _Placement:
+    """Places of a layout's ranks on a fabric, as keys by which prices are remembered; each is found once.
 
     Parameters
     ----------
     layout : RankLayout
-        The layout, kept so that nobody else gets its identity.
+        The layout, kept alive because it is known by its identity.
     fabric : Fabric
-        What joins them, by whose nodes places are told.
+        The fabric; places are counted from the node of the first rank.
     """
 
     def __init__(self, layout: RankLayout, fabric: Fabric) -> None:
@@ -617,55 +654,58 @@ class _Site:
         self._class = inner_class(layout)
         self._members = layout.members(self._class)
         self._start = int(self._members[0]) // node_size * node_size
-        self._known: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
-        self._alike: dict[tuple[str, int], _Alike | None] = {}
+        self._known: dict[tuple[str, int], tuple[bytes, ...]] = {}
+        self._equal_parts: dict[tuple[str, int], _EqualParts | None] = {}
 
     @cached_property
-    def _whole(self) -> bytes:
+    def _class_key(self) -> bytes:
         """Key of all ranks of the class."""
-        return self._key_of(self._members)
+        return self._endpoints_key(self._members)
 
     @cached_property
-    def beside(self) -> list[int]:
+    def stages_beside(self) -> list[int]:
         """Other stages with ranks on the same nodes."""
         layout, size = self._layout, self._node_size
-        mine = np.zeros(int(layout.members(self._class).max()) // size + 1, dtype=bool)
-        mine[self._members // size] = True
+        own_nodes = np.zeros(int(self._members.max()) // size + 1, dtype=bool)
+        own_nodes[self._members // size] = True
         found = []
         for stage in range(layout.pp):
             nodes = layout.members(stage) // size
-            if stage != self._class and mine[nodes[nodes < mine.size]].any():
+            if stage != self._class and own_nodes[nodes[nodes < own_nodes.size]].any():
                 found.append(stage)
         return found
 
     @cached_property
     def places_beside(self) -> bytes:
         """Key of all ranks of those stages, by their endpoints in the fabric."""
-        return blake2b(b"".join(self._layout.members(one).tobytes() for one in self.beside)).digest()
+        return blake2b(b"".join(self._layout.members(one).tobytes() for one in self.stages_beside)).digest()
 
-    def places(self, axis: str, shift: int) -> tuple[bytes, bytes, bytes]:
+    def place_keys(self, axis: str, shift: int) -> tuple[bytes, ...]:
         """Return keys of the first group along an axis, of where it sends, and of all ranks of the class."""
         found = self._known.get((axis, shift))
         if found is None:
             inside = axis != Axis.PIPELINE
-            near = self._key_of(self._layout.groups(axis, self._class)[0]) if inside else self._whole
-            far = self._key_of(self._layout.members(self._class + shift)) if shift else b""
-            found = self._known[axis, shift] = (near, far, self._whole)
+            near = (
+                self._endpoints_key(self._layout.groups(axis, self._class)[0]) if inside else self._class_key
+            )
+            far = self._endpoints_key(self._layout.members(self._class + shift)) if shift else b""
+            found = self._known[axis, shift] = (near, far, self._class_key)
         return found
 
-    def alike(self, axis: str, shift: int) -> _Alike | None:
-        """Return what parts of the class, by groups along an axis or pairs that send, have in common."""
+    def equal_parts(self, axis: str, shift: int) -> _EqualParts | None:
+        """Return the equal parts of the class's groups along an axis, or of its pairs that send, if any."""
         pools = self._fabric.uplink_pools
         if pools is None:
             return None
-        if (axis, shift) not in self._alike:
-            self._alike[axis, shift] = None
-            parts, nodes = _parted(self._groups(axis, shift), pools), np.arange(pools.size) // self._node_size
-            key = None if parts is None else _common_key(parts, nodes, pools)
+        if (axis, shift) not in self._equal_parts:
+            self._equal_parts[axis, shift] = None
+            parts = _split_into_parts(self._groups(axis, shift), pools)
+            nodes = np.arange(pools.size) // self._node_size
+            key = None if parts is None else _sharing_key(parts, nodes, pools)
             if parts is not None and key is not None:
                 first = _Part(ends=parts[0].copy(), sender=self._class)
-                self._alike[axis, shift] = _Alike(count=len(parts), key=key, first=first)
-        return self._alike[axis, shift]
+                self._equal_parts[axis, shift] = _EqualParts(count=len(parts), key=key, first=first)
+        return self._equal_parts[axis, shift]
 
     def _groups(self, axis: str, shift: int) -> np.ndarray:
         """Return groups along an axis, or pairs that send, shape [groups, n]."""
@@ -673,9 +713,14 @@ class _Site:
             return self._layout.groups(axis, self._class)
         return np.stack([self._members, self._layout.members(self._class + shift)], axis=1)
 
-    def _key_of(self, endpoints: np.ndarray) -> bytes:
-        """Return a key of endpoints, counted from the first rank's node: 128 bits, equal by chance never."""
+    def _endpoints_key(self, endpoints: np.ndarray) -> bytes:
+        """Return a 128-bit hash of endpoints, counted from the first rank's node."""
         return blake2b((endpoints - self._start).tobytes(), digest_size=16).digest()
+
+
+def _are_connected(network: Network, plans: Sequence[PricedCollective]) -> bool:
+    """Return whether present circuits connect all flows of some collectives."""
+    return all(network.locate(flow_group) for plan in plans for flow_group in plan.flow_groups)
 
 
 def inner_class(layout: RankLayout) -> int:

@@ -1,7 +1,7 @@
-"""Algorithms of one's own for a collective, in the XML that MSCCL runs, as chunks that wait for each other.
+"""User-defined algorithms of a collective, in the XML of MSCCL, as messages that wait for each other.
 
-An algorithm is executed on names of chunks before anything is priced: what it delivers must be the
-collective, each contribution once.
+An algorithm is first executed on symbols: every chunk is a sum of input chunks, by rank and number. In the
+end each rank must hold the output of the collective, with every contribution once.
 
 References
 ----------
@@ -32,18 +32,19 @@ KINDS = {
 }
 """Collectives by their name in a file."""
 RECEIVING = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
-"""Steps that take a message."""
+"""Types of steps that receive a message."""
 SENDING = frozenset({"s", "rcs", "rrs", "rrcs"})
-"""Steps that send one."""
+"""Types of steps that send a message."""
 STEPS = RECEIVING | SENDING | {"re", "cpy", "nop"}
-"""Steps: receive (r), reduce (r), copy (c), send (s) in this order; local reduction and copy; waiting."""
+"""Types of steps. Letters stand for receive, reduce, copy and send, in this order: ``rrcs`` does all four.
+``re`` reduces and ``cpy`` copies locally, ``nop`` only waits."""
 BUFFERS = ("i", "o", "s")
 """Buffers: input, output, scratch."""
 MOST_STEPS = 50_000
 """Most steps of a file."""
 
 Chunk = Counter[tuple[int, int]]
-"""What a chunk is the sum of: times that the input chunk (rank, number) is in it."""
+"""Value of a chunk: how many times it contains each input chunk (rank, number)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,9 @@ class ChunkFlows:
     """Messages of an algorithm."""
 
     name: str
-    """Its name."""
+    """Name of the algorithm."""
     kind: CollectiveKind
-    """What it carries out."""
+    """Collective that it carries out."""
     ranks: int
     """Ranks that take part."""
     sources: np.ndarray
@@ -61,64 +62,76 @@ class ChunkFlows:
     destinations: np.ndarray
     """Rank that receives each, shape [F]."""
     shares: np.ndarray
-    """Bytes of each over those of the collective, as nccl-tests counts them, shape [F]; dimensionless."""
+    """Bytes of each message over the collective's, as nccl-tests counts them, shape [F]; dimensionless."""
     after: np.ndarray
-    """Pairs (first, second) of which the second waits for the first to arrive, shape [E, 2]."""
+    """Pairs of messages, the second of which waits for the first to arrive, shape [E, 2]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
+    """Step of a thread block."""
+
     what: str
+    """Type, one of `STEPS`."""
     source: tuple[str, int]
+    """Buffer and first chunk that it reads."""
     target: tuple[str, int]
+    """Buffer and first chunk that it writes."""
     count: int
+    """Chunks."""
     waits: tuple[int, int]
-    """Thread block, and its step that must be over; -1 for none."""
+    """Thread block of the same rank (-1: none), and its step that must be over."""
 
 
 @dataclass(kw_only=True)
 class _Block:
-    """A thread block: its steps run one after the other."""
+    """Thread block, whose steps run one after the other."""
 
     rank: int
     number: int
     send: int
+    """Rank to which it sends, or -1."""
     receive: int
+    """Rank from which it receives, or -1."""
     channel: int
     steps: list[_Step]
     done: int = 0
+    """Steps that are over."""
     behind: frozenset[int] = frozenset()
     """Messages that must have arrived before its next step."""
     history: list[frozenset[int]]
+    """`behind` after each step that is over."""
 
 
 def read_algorithm(path: Path) -> ChunkFlows:
-    """Return the messages of a file, once what they deliver is checked.
+    """Return the messages of a file, having checked that they carry out its collective.
 
     Raises
     ------
     ParameterError
-        Naming what is not an algorithm, what waits for ever, or which chunk is wrong in the end.
+        If the file is no algorithm, a step waits for ever, or a chunk is wrong in the end.
     """
-    root = _root(path)
+    root = _read_root(path)
     kind = KINDS.get(root.get("coll", "").lower())
     if kind is None:
         asked = root.get("coll", "")
         _refuse(path, f"coll is '{asked}'; {nearest(asked, KINDS, noun='collective')}")
-    ranks, chunks = (_whole(path, root, key, low=1) for key in ("ngpus", "nchunksperloop"))
-    found = sorted(_whole(path, gpu, "id") for gpu in root.findall("gpu"))
+    ranks, chunks = (_whole_number(path, root, key, low=1) for key in ("ngpus", "nchunksperloop"))
+    found = sorted(_whole_number(path, gpu, "id") for gpu in root.findall("gpu"))
     if found != list(range(ranks)):
         _refuse(path, f"ngpus is {ranks}, so gpus must be numbered 0 to {ranks - 1}, each once")
     blocks = {}
     for gpu in root.findall("gpu"):
         for one in gpu.findall("tb"):
-            block = _block(path, _whole(path, gpu, "id"), one, ranks)
+            block = _read_block(path, _whole_number(path, gpu, "id"), one, ranks)
             if (block.rank, block.number) in blocks:
                 _refuse(path, f"gpu {block.rank} has thread block {block.number} twice")
             blocks[block.rank, block.number] = block
     if sum(len(block.steps) for block in blocks.values()) > MOST_STEPS:
         _refuse(path, f"has more than {MOST_STEPS} steps")
-    run = _Run(path=path, kind=kind, ranks=ranks, chunks=chunks, inplace=root.get("inplace", "0") == "1")
+    run = _Execution(
+        path=path, kind=kind, ranks=ranks, chunks=chunks, inplace=root.get("inplace", "0") == "1"
+    )
     run.execute(blocks)
     run.check()
     pairs = [(first, flow) for flow, behind in enumerate(run.behind) for first in sorted(behind)]
@@ -133,8 +146,12 @@ def read_algorithm(path: Path) -> ChunkFlows:
     )
 
 
-class _Run:
-    """Execution on names of chunks."""
+class _Execution:
+    """Execution of an algorithm on symbols.
+
+    `memory` holds the value of each chunk by (rank, buffer, number), `sent` the messages so far (sender,
+    receiver, chunks), and `behind` the messages that must have arrived before each.
+    """
 
     def __init__(self, *, path: Path, kind: CollectiveKind, ranks: int, chunks: int, inplace: bool) -> None:
         spread = kind is not CollectiveKind.ALL_REDUCE
@@ -164,7 +181,7 @@ class _Run:
         return rank, buffer, chunk
 
     def execute(self, blocks: dict[tuple[int, int], _Block]) -> None:
-        """Run every step once all that it waits for is over."""
+        """Run all steps, each as soon as the steps and the message for which it waits are there."""
         moved = True
         while moved:
             moved = False
@@ -217,7 +234,7 @@ class _Run:
         return True
 
     def _values(self, rank: int, step: _Step, taken: list[Chunk]) -> list[Chunk]:
-        """Return what a step works out, written where it says."""
+        """Return the values of a step's chunks, having written them to its target if it writes."""
         if step.what == "nop":
             return []
         values = taken
@@ -245,11 +262,11 @@ class _Run:
         return value
 
     def check(self) -> None:
-        """Refuse an algorithm that does not deliver its collective."""
+        """Raise a ParameterError if an output chunk does not hold what the collective is to put there."""
         for rank in range(self.ranks):
             for chunk in range(self.outputs):
                 found = self.memory.get(self._place(rank, "o", chunk))
-                wanted = self._wanted(rank, chunk)
+                wanted = self._due(rank, chunk)
                 if found is None and self.kind is CollectiveKind.ALL_REDUCE:
                     found = self.memory.get((rank, "i", chunk))  # in place without a word
                 if found != wanted:
@@ -259,8 +276,8 @@ class _Run:
                         f"{_in_words(found)}, not {_in_words(wanted)}",
                     )
 
-    def _wanted(self, rank: int, chunk: int) -> Chunk:
-        """Return what a chunk of the output must hold in the end."""
+    def _due(self, rank: int, chunk: int) -> Chunk:
+        """Return the value that a chunk of the output must have in the end."""
         match self.kind:
             case CollectiveKind.ALL_REDUCE:
                 return Counter({(one, chunk): 1 for one in range(self.ranks)})
@@ -280,7 +297,7 @@ def _in_words(chunk: Chunk | None) -> str:
     return " + ".join(parts[:4]) + (" + ..." if len(parts) > 4 else "")
 
 
-def _root(path: Path) -> ET.Element:
+def _read_root(path: Path) -> ET.Element:
     """Return the root element of a file."""
     text = read_text(path)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
@@ -294,10 +311,10 @@ def _root(path: Path) -> ET.Element:
     return root
 
 
-def _block(path: Path, rank: int, element: ET.Element, ranks: int) -> _Block:
+def _read_block(path: Path, rank: int, element: ET.Element, ranks: int) -> _Block:
     """Return a thread block of a rank with its steps, each checked."""
-    send, receive = (_whole(path, element, key, low=-1) for key in ("send", "recv"))
-    number = _whole(path, element, "id")
+    send, receive = (_whole_number(path, element, key, low=-1) for key in ("send", "recv"))
+    number = _whole_number(path, element, "id")
     if max(send, receive) >= ranks:
         _refuse(path, f"gpu {rank}, thread block {number} names gpu {max(send, receive)} of {ranks}")
     steps = []
@@ -314,19 +331,19 @@ def _block(path: Path, rank: int, element: ET.Element, ranks: int) -> _Block:
         steps.append(
             _Step(
                 what=what,
-                source=(buffers[0], _whole(path, one, "srcoff", low=-1)),
-                target=(buffers[1], _whole(path, one, "dstoff", low=-1)),
-                count=_whole(path, one, "cnt", low=0 if what == "nop" else 1),
-                waits=(_whole(path, one, "depid", low=-1), _whole(path, one, "deps", low=-1)),
+                source=(buffers[0], _whole_number(path, one, "srcoff", low=-1)),
+                target=(buffers[1], _whole_number(path, one, "dstoff", low=-1)),
+                count=_whole_number(path, one, "cnt", low=0 if what == "nop" else 1),
+                waits=(_whole_number(path, one, "depid", low=-1), _whole_number(path, one, "deps", low=-1)),
             )
         )
-    channel = _whole(path, element, "chan")
+    channel = _whole_number(path, element, "chan")
     return _Block(
         rank=rank, number=number, send=send, receive=receive, channel=channel, steps=steps, history=[]
     )
 
 
-def _whole(path: Path, element: ET.Element, key: str, *, low: int = 0) -> int:
+def _whole_number(path: Path, element: ET.Element, key: str, *, low: int = 0) -> int:
     text = element.get(key, "")
     if not text.lstrip("-").isdecimal() or len(text) > 9 or int(text) < low:
         _refuse(path, f"<{element.tag}> has {key} '{text[:40]}'; it must be a whole number of at least {low}")

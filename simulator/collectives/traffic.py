@@ -1,8 +1,8 @@
 """Traffic of a step: every collective as flow groups, carried out in the fastest way that its fabric has.
 
-A way is a list of rounds of flows, priced with the network to itself, and goes through the network round
-after round or with all its levels at once. Two collectives slow each other down where their flows meet on
-links.
+`Traffic` prices all ways of a collective (algorithms and protocols) with the network to themselves and takes
+the fastest. `carry_collective` carries one out: round after round, or all of its levels at once.
+`pair_slowdown` says by how much two collectives slow each other down where their flows share links.
 
 References
 ----------
@@ -21,7 +21,7 @@ import numpy as np
 import simpy
 
 from simulator.collectives.algorithms import FORWARDED, Algorithm, Round, vector_bytes
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.flow_groups import FlowGroup, GroupRound, PricedCollective
 from simulator.collectives.ways import (
     ADDING,
     ONE_CHUNK,
@@ -54,13 +54,13 @@ def carry_collective(
     Parameters
     ----------
     network : Network
-        What carries it.
+        The network that carries it.
     plan : PricedCollective
         The collective.
     patient : callable
         Asked before ports turn to a round; while true, they stay where they are.
     repeat : int
-        How often, one after the other.
+        Number of runs, one after the other.
     """
     if plan.protocol_s:
         yield network.env.timeout(plan.protocol_s * repeat)
@@ -77,9 +77,9 @@ def carry_collective(
 
 
 def play(network: Network) -> None:
-    """Let the clock of a network run until nothing moves any more."""
+    """Run the clock of a network until nothing moves any more."""
     network.env.run()
-    while network.serve(impatient=True):  # patience that waited for itself
+    while network.serve(impatient=True):  # what waited was patient for traffic that waits for it
         network.env.run()
 
 
@@ -94,7 +94,7 @@ class Slowdown:
 
 
 APART = Slowdown()
-"""Of collectives without a common link."""
+"""Slowdown of collectives without a common link."""
 
 
 def pair_slowdown(
@@ -115,7 +115,7 @@ def pair_slowdown(
     until a link is full; who does not cross it goes on until a link of its own is full.
     """
     room = capacity_bytes_per_s
-    first, second = np.zeros(room.size), np.zeros(room.size)
+    first, second = np.zeros(room.size), np.zeros(room.size)  # load of each, shape [L]
     first[one.links] = one.usage
     if not first[other.links].any():
         return APART
@@ -124,10 +124,11 @@ def pair_slowdown(
     full = np.divide(room, both, out=np.full(room.size, np.inf), where=both > 0.0)
     level = float(full.min())
     tight = full <= level * (1.0 + TOLERANCE)
-    mine = level if first[tight].any() else least_rate(room - second * level, first)
-    theirs = level if second[tight].any() else least_rate(room - first * level, second)
+    first_rate = level if first[tight].any() else least_rate(room - second * level, first)
+    second_rate = level if second[tight].any() else least_rate(room - first * level, second)
     return Slowdown(
-        one=max(1.0, least_rate(room, first) / mine), other=max(1.0, least_rate(room, second) / theirs)
+        one=max(1.0, least_rate(room, first) / first_rate),
+        other=max(1.0, least_rate(room, second) / second_rate),
     )
 
 
@@ -138,7 +139,7 @@ def together_s(
     other_s: float,
     capacity_bytes_per_s: np.ndarray,
 ) -> float:
-    """Return how long two flow groups take that start together, from how long each takes alone.
+    """Return the time in s until two flow groups that start together have both ended.
 
     Parameters
     ----------
@@ -156,28 +157,55 @@ def together_s(
 
 
 def least_rate(room: np.ndarray, usage: np.ndarray) -> float:
-    """Return the rate at which the first of the links that are used is full."""
+    """Return the rate at which the first link is full, of a capacity [L] and a load at unit rate [L]."""
     used = usage > 0.0
     return float((room[used] / usage[used]).min())
 
 
 @dataclass(frozen=True, kw_only=True)
+class _WayRound:
+    """Round of a way with its price that does not depend on the protocol."""
+
+    part: GroupRound
+    """Flows, bytes of each and repetitions."""
+    leaving_share: float
+    """Share of the flows that leave their node, 0 to 1."""
+    latency_s: float
+    """Latency of a repetition."""
+    rate_bytes_per_s: float
+    """Rate of each flow with all links to itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Way:
-    """Algorithm of a collective on the network, whatever its protocol."""
+    """Algorithm of a collective on the network, with its price as far as no protocol matters."""
 
     name: str
-    parts: tuple[tuple[FlowGroup, float, int, float], ...]
-    """Flow group, bytes of a flow, repetitions, and the share of its flows that leave their node."""
-    alone: tuple[tuple[float, float], ...]
-    """Latency in s and rate in B/s of each with all links to itself."""
+    rounds: tuple[_WayRound, ...]
     wire_bytes: float
     energy_j: float
     in_turns: bool
 
     @property
     def leaves(self) -> bool:
-        """Whether anything leaves a node."""
-        return any(outside for _, _, _, outside in self.parts)
+        """Whether any flow leaves its node."""
+        return any(one.leaving_share for one in self.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PricedLevel:
+    """Level of a collective whose levels work at once, with a protocol."""
+
+    part: GroupRound
+    """Flows, bytes of each on the wire and repetitions."""
+    s_per_byte: float
+    """Time of a byte of payload, alone on its links."""
+    paths_s: float
+    """Latency of all repetitions."""
+    waited_s: float
+    """The same with the protocol's time for each hop."""
+    wire_bytes: float
+    energy_j: float
 
 
 class Traffic:
@@ -186,16 +214,16 @@ class Traffic:
     Parameters
     ----------
     layout : Groups
-        Where the ranks stand.
+        Endpoints of the ranks.
     fabric : Fabric
-        What carries the flows.
+        The fabric that carries the flows.
     network : Network
         The fabric during the step.
     demand : dict
         Traffic of the whole step, as `step_demand` gives it.
     by_axis : bool
-        Whether circuits for a class may serve all traffic of its axis beside it, for a class is a group;
-        else all traffic of the class.
+        Whether circuits of a class may serve all traffic of its axis as well, since a class is a single group
+        (recorded graphs); else all traffic of the class.
     """
 
     def __init__(
@@ -215,23 +243,25 @@ class Traffic:
         beside: defaultdict[str | int, list[Flows]] = defaultdict(list)
         for (axis, rank_class, _), flows in demand.items():
             beside[axis if by_axis else rank_class].append(flows)
-        self._beside = {key: tuple(flows) for key, flows in beside.items()}
+        self._beside = {
+            key: tuple(flows) for key, flows in beside.items()
+        }  # that circuits may serve together
         self._flow_groups: dict[tuple[object, ...], FlowGroup] = {}
         self._plans: dict[tuple[object, ...], PricedCollective] = {}
         self._private: dict[tuple[str, int], bool] = {}
         self._by_block: dict[tuple[FlowGroup, ...], bool] = {}
-        self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}
+        self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}  # all traffic of (axis, class)
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
         self._adder = self._traits.network_adder
 
     @property
     def routes_by_size(self) -> bool:
-        """Whether small transfers go other ways than large ones."""
+        """Whether small transfers take other routes than large ones."""
         return self._traits.routes_by_size
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
-        """Return how a class carries out a collective: the fastest algorithm that has its paths."""
+        """Return the plan of a collective of a class: the fastest way that has its paths."""
         key = (*operator.terms, operator.payload_bytes, rank_class)
         found = self._plans.get(key)
         if found is None:
@@ -239,17 +269,17 @@ class Traffic:
         return found
 
     def price(self, works: abc.Iterable[tuple[Operator, int]]) -> None:
-        """Price every collective of operators and their classes, in order, under the present circuits.
+        """Plan every collective of some operators and their classes, in order, under the present circuits.
 
-        So a communicator chooses when it is made, whatever turns later; and flow groups, whose numbers order
-        what happens at one instant, have theirs before the first event.
+        A communicator chooses its algorithm when it is made, whatever circuits turn later; and flow groups,
+        whose numbers order events of one instant, are numbered before the first event.
         """
         seen: dict[tuple[int, int], object] = {}
         for operator, rank_class in works:
-            what = operator.items if isinstance(operator, Sequence) else operator
-            if (id(what), rank_class) in seen:
+            content = operator.items if isinstance(operator, Sequence) else operator
+            if (id(content), rank_class) in seen:
                 continue
-            seen[id(what), rank_class] = what
+            seen[id(content), rank_class] = content  # kept alive, for it is known by its identity
             if isinstance(operator, Sequence):
                 self.private(operator, rank_class)
             for one, _ in communications(operator):
@@ -259,11 +289,11 @@ class Traffic:
 
     @property
     def plans(self) -> tuple[PricedCollective, ...]:
-        """All that were priced so far."""
+        """All collectives that are planned so far."""
         return tuple(self._plans.values())
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
-        """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
+        """Return whether a sequence's collectives share no link with other traffic, and no link can fail."""
         axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
         return not axes or (
             self.network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
@@ -271,11 +301,11 @@ class Traffic:
 
     def by_block(self, sequence: Sequence, rank_class: int) -> bool:
         """Return whether axes of a sequence's collectives take circuits from each other, block by block."""
-        asked: dict[FlowGroup, None] = {}
-        for one in (*sequence.ring, *(one for one, _ in communications(sequence))):
-            plan = self.plan(one, rank_class)
-            asked |= dict.fromkeys(part for part, _, _ in (plan.parts[:1] if plan.in_turns else plan.parts))
-        groups = tuple(one for one in asked if self._fabric.turns_for(one.flows))
+        every: dict[FlowGroup, None] = {}
+        for collective in (*sequence.ring, *(one for one, _ in communications(sequence))):
+            plan = self.plan(collective, rank_class)
+            every |= dict.fromkeys(plan.flow_groups[:1] if plan.in_turns else plan.flow_groups)
+        groups = tuple(group for group in every if self._fabric.turns_for(group.flows))
         if groups not in self._by_block:
             several = len({one.flows.axis for one in groups}) > 1
             self._by_block[groups] = several and self.network.clash(groups)
@@ -285,18 +315,19 @@ class Traffic:
         """Return whether an axis of a class shares no link with other traffic."""
         key = (axis, rank_class)
         if key not in self._private:
-            mine = self._axis_links(key)
-            others = {(an_axis, a_class) for an_axis, a_class, _ in self._demand} - {key}
-            if mine is not None:
-                taken = np.zeros(self.network.graph.capacity_bytes_per_s.size, dtype=bool)
-                taken[mine] = True
-            self._private[key] = mine is not None and not any(
-                self._meet(taken, other) for other in sorted(others)
-            )
+            links = self._axis_links(key)
+            self._private[key] = links is not None and not self._is_shared(key, links)
         return self._private[key]
 
-    def _meet(self, taken: np.ndarray, other: tuple[str, int]) -> bool:
-        """Return whether an axis of a class crosses any of some links, a mask [L], or would turn them."""
+    def _is_shared(self, key: tuple[str, int], links: np.ndarray) -> bool:
+        """Return whether other traffic than that of an axis of a class crosses or turns its links."""
+        taken = np.zeros(self.network.graph.capacity_bytes_per_s.size, dtype=bool)
+        taken[links] = True
+        others = {(axis, rank_class) for axis, rank_class, _ in self._demand} - {key}
+        return any(self._touches(taken, other) for other in sorted(others))
+
+    def _touches(self, taken: np.ndarray, other: tuple[str, int]) -> bool:
+        """Return whether an axis of a class crosses links of a mask, shape [L], or would turn them."""
         links = self._axis_links(other)
         if links is not None:
             return bool(taken[links].any())
@@ -306,7 +337,7 @@ class Traffic:
             return True
 
     def _axis_links(self, key: tuple[str, int]) -> np.ndarray | None:
-        """Return the links of an axis of a class, or None if it has no path yet (it needs circuits)."""
+        """Return the links of an axis of a class; None if it lacks circuits."""
         groups = self._axis_groups.get(key)
         if groups is None:
             groups = self._axis_groups[key] = tuple(
@@ -327,49 +358,42 @@ class Traffic:
         return found
 
     def options(self, operator: Collective, rank_class: int) -> tuple[PricedCollective, ...]:
-        """Return all ways in which a class can carry out a collective: algorithms and protocols."""
+        """Return all ways in which a class can carry out a collective: algorithms with protocols."""
         options = self._candidates(operator, rank_class)
         size, peers = self._fabric.node_size, self._traits.peers
         options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
-        flow_groups = {
-            name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()
-        }
+        parts = {name: self._group_rounds(operator, rank_class, name, way) for name, way in options.items()}
         later: Circuits | None = None
-        ready = [name for name, parts in flow_groups.items() if self._connected(parts)]
+        ready = [name for name in options if self._connected(parts[name])]
         if not ready:
-            # Without circuits yet, the fabric will be asked for those of the first way (the ring), which may
-            # serve others, too.
+            # Circuits will be set up for the first way (the ring); ways that these connect are options, too.
             first = next(iter(options))
-            later = self.network.axis_circuits(flow_groups[first][0][0])
-            ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
+            later = self.network.axis_circuits(parts[first][0].flow_group)
+            ready = [name for name in options if name == first or self._connected(parts[name], later)]
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
-        pipelined = self._pipelined(operator, rank_class, later)
-        one_by_one = TWO_LEVELS if pipelined else ()  # no library has its levels take turns
+        pipelined = self._pipelined_options(operator, rank_class, later)
+        if pipelined:  # no library has its levels take turns
+            ready = [name for name in ready if name not in TWO_LEVELS]
         # A message of a trace is a broadcast to one other.
         sent = operator.kind is CollectiveKind.BROADCAST and operator.size == 2
-        whole = tuple(
-            self._priced(way, operator, protocol)
-            for way in (
-                self._way(flow_groups[name], name, options[name]) for name in ready if name not in one_by_one
-            )
-            for protocol in protocols(
-                SEND if sent else way.name, self._scale_up, self._adder, leaving=way.leaves
-            )
-        )
-        return whole + pipelined
+        plans = []
+        for name in ready:
+            way = self._priced_way(name, options[name], parts[name])
+            kind = SEND if sent else name
+            known = protocols(kind, self._scale_up, self._adder, leaving=way.leaves)
+            plans += [self._price(way, operator, protocol) for protocol in known]
+        return (*plans, *pipelined)
 
-    def _connected(
-        self, parts: tuple[tuple[FlowGroup, float, int], ...], circuits: Circuits | None = None
-    ) -> bool:
-        """Return whether circuits connect a way, the present ones if none are given."""
-        flow_groups = [flow_group for flow_group, _, _ in parts]
+    def _connected(self, parts: tuple[GroupRound, ...], circuits: Circuits | None = None) -> bool:
+        """Return whether circuits, by default the present ones, connect all flows of a way."""
+        flow_groups = [part.flow_group for part in parts]
         if circuits is not None:
             return self.network.connects(circuits, flow_groups)
         return all(self.network.locate(flow_group) for flow_group in flow_groups)
 
     def _candidates(self, operator: Collective, rank_class: int) -> Ways:
-        """Return the ways to carry out a collective of a class, whatever circuits stand."""
+        """Return the algorithms of a collective of a class, whatever circuits stand."""
         return candidates(
             operator,
             self._layout,
@@ -381,10 +405,10 @@ class Traffic:
             strides_of=lambda group: self._fabric.strides(self.network.circuits, group),
         )
 
-    def _pipelined(
+    def _pipelined_options(
         self, operator: Collective, rank_class: int, later: Circuits | None
     ) -> tuple[PricedCollective, ...]:
-        """Return the ways of two levels that work at once, over circuits as `_connected` has them."""
+        """Return the ways whose two levels work at once, and that circuits connect (see `_connected`)."""
         plans = []
         found = library_levels(
             operator,
@@ -396,15 +420,16 @@ class Traffic:
         )
         for name, levels in found.items():
             sized = levels.of_payload(operator.payload_bytes).both
-            parts = self._parts(operator, rank_class, name + PIPELINED, sized)
+            parts = self._group_rounds(operator, rank_class, name + PIPELINED, sized)
             if not self._connected(parts, later):
                 continue
+            inside, between = (part.flow_group for part in parts)
             for protocol in protocols(name, self._scale_up, self._adder):
                 if math.isfinite(protocol.chunk_bytes):
-                    plans += self._overlapped(operator, name, levels, (parts[0][0], parts[1][0]), protocol)
+                    plans += self._pipelined_plans(operator, name, levels, (inside, between), protocol)
         return tuple(plans)
 
-    def _overlapped(
+    def _pipelined_plans(
         self,
         operator: Collective,
         name: str,
@@ -412,72 +437,143 @@ class Traffic:
         flow_groups: tuple[FlowGroup, FlowGroup],
         protocol: Protocol,
     ) -> list[PricedCollective]:
-        """Return a collective whose levels work at once, and on trees as one chunk, which short vectors are.
+        """Return plans of a collective whose levels work at once, and on trees also of one in a single chunk.
+
+        Parameters
+        ----------
+        operator : Collective
+            The collective.
+        name : str
+            Its algorithm.
+        levels : Levels
+            Its levels for a payload of one byte.
+        flow_groups : tuple of FlowGroup
+            The flows inside nodes, and those between.
+        protocol : Protocol
+            Protocol of the library.
 
         Notes
         -----
-        Before the slowest level is all that is left to wait for, the first chunk passes its own node and
-        every hop of a tree. At a hop it passes a card, up or down, half of what a card passes of it.
+        The vector takes as long as both levels together on the links that they share. Besides, the pipeline
+        has to fill: the first chunk passes both levels one after the other, and on a tree climbs all hops,
+        at each of which a card passes half of the chunk's bytes, up or down. Short vectors are one chunk.
         """
-        times = []
-        waited, paths_s, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0, 0.0
-        parts = []
-        shares = (protocol.efficiency * levels.inside_share, protocol.network_efficiency)
-        hops = (protocol.hop_s, protocol.tree_hop_s if levels.trees else protocol.network_hop_s)
-        for level, flow_group, most, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
-            latency_s, rate = self.network.alone(flow_group)
-            share = most if level is levels.inside else min(most, protocol.network_bytes_per_s / rate)
-            moved_s = level.flows.size_bytes * level.count / (rate * share)
-            copied_s = self._copied_s(operator, name) if level is levels.inside else 0.0
-            times.append(moved_s + copied_s)
-            size_bytes = level.flows.size_bytes * operator.payload_bytes / share * times[-1] / moved_s
-            parts.append((flow_group, size_bytes, level.count))
-            waited += level.count * (latency_s + hop_s)
-            paths_s += level.count * latency_s
-            flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
-            wire_bytes += _carried_bytes(flows) * level.count
-            energy_j += self._energy_j(flow_group, flows) * level.count
-        (inside, _), (between, graph) = (self.network.foreseen(flow_group) for flow_group in flow_groups)
-        whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
+        inside, between = self._priced_levels(operator, name, levels, flow_groups, protocol)
+        waited_s = protocol.start_s + inside.waited_s + between.waited_s
+        (near, _), (far, graph) = (self.network.foreseen(flow_group) for flow_group in flow_groups)
+        both_s = together_s(near, inside.s_per_byte, far, between.s_per_byte, graph.capacity_bytes_per_s)
         climbs = levels.between.count / 2 if levels.trees else 1.0
-        one_chunk_s = times[0] + times[1] * climbs
+        one_chunk_s = inside.s_per_byte + between.s_per_byte * climbs
         fill_s = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
-        fill_s *= 0.0 if levels.rings else one_chunk_s - max(times)
+        fill_s *= 0.0 if levels.rings else one_chunk_s - max(inside.s_per_byte, between.s_per_byte)
         plan = PricedCollective(
             algorithm=f"{name} {protocol.name}{PIPELINED}",
-            parts=tuple(parts),
-            protocol_s=waited + fill_s,
-            alone_s=waited + fill_s + operator.payload_bytes * whole_s,
-            empty_s=waited + fill_s,
-            wire_bytes=wire_bytes,
-            energy_j=energy_j,
+            parts=(inside.part, between.part),
+            protocol_s=waited_s + fill_s,
+            alone_s=waited_s + fill_s + operator.payload_bytes * both_s,
+            empty_s=waited_s + fill_s,
+            wire_bytes=inside.wire_bytes + between.wire_bytes,
+            energy_j=inside.energy_j + between.energy_j,
             at_once=True,
         )
         if not levels.trees or name in ADDING.values():  # whose chunks come in all sizes
             return [plan]
-        (inside, size_bytes, rounds), (between, far_bytes, far_rounds) = parts
+        far_part = between.part._replace(size_bytes=between.part.size_bytes * climbs)
         one_chunk = replace(
             plan,
             algorithm=f"{name} {protocol.name}{ONE_CHUNK}",
-            parts=((inside, size_bytes, rounds), (between, far_bytes * climbs, far_rounds)),
-            protocol_s=waited - paths_s,
-            alone_s=waited + operator.payload_bytes * one_chunk_s,
-            empty_s=waited,
+            parts=(inside.part, far_part),
+            protocol_s=waited_s - (inside.paths_s + between.paths_s),
+            alone_s=waited_s + operator.payload_bytes * one_chunk_s,
+            empty_s=waited_s,
             at_once=False,
         )
         return [plan, one_chunk]
 
+    def _priced_levels(
+        self,
+        operator: Collective,
+        name: str,
+        levels: Levels,
+        flow_groups: tuple[FlowGroup, FlowGroup],
+        protocol: Protocol,
+    ) -> tuple[_PricedLevel, _PricedLevel]:
+        """Return the level inside nodes and that between them, with a protocol; see `_pipelined_plans`."""
+        inside, between = flow_groups
+        near_share = protocol.efficiency * levels.inside_share
+        far_rate = self.network.alone(between)[1]
+        far_share = min(protocol.network_efficiency, protocol.network_bytes_per_s / far_rate)
+        far_hop_s = protocol.tree_hop_s if levels.trees else protocol.network_hop_s
+        near = self._priced_level(
+            levels.inside,
+            inside,
+            operator.payload_bytes,
+            share=near_share,
+            hop_s=protocol.hop_s,
+            copied_s=self._copied_s(operator, name),
+        )
+        far = self._priced_level(
+            levels.between,
+            between,
+            operator.payload_bytes,
+            share=far_share,
+            hop_s=far_hop_s,
+            copied_s=0.0,
+        )
+        return near, far
+
+    def _priced_level(
+        self,
+        level: Round,
+        flow_group: FlowGroup,
+        payload_bytes: float,
+        *,
+        share: float,
+        hop_s: float,
+        copied_s: float,
+    ) -> _PricedLevel:
+        """Return the price of a level.
+
+        Parameters
+        ----------
+        level : Round
+            Its rounds for a payload of one byte.
+        flow_group : FlowGroup
+            Its flows.
+        payload_bytes : float
+            Payload of the collective.
+        share : float
+            Share of the rate of a flow that the payload gets, 0 to 1.
+        hop_s : float
+            Time of the protocol for each repetition.
+        copied_s : float
+            Time in which a rank copies a byte of payload.
+        """
+        latency_s, rate = self.network.alone(flow_group)
+        moved_s = level.flows.size_bytes * level.count / (rate * share)
+        s_per_byte = moved_s + copied_s
+        size_bytes = level.flows.size_bytes * payload_bytes / share * s_per_byte / moved_s
+        flows = replace(level.flows, size_bytes=level.flows.size_bytes * payload_bytes)
+        return _PricedLevel(
+            part=GroupRound(flow_group, size_bytes, level.count),
+            s_per_byte=s_per_byte,
+            paths_s=level.count * latency_s,
+            waited_s=level.count * (latency_s + hop_s),
+            wire_bytes=_carried_bytes(flows) * level.count,
+            energy_j=self._energy_j(flow_group, flows) * level.count,
+        )
+
     def _copied_s(self, operator: Collective, name: str) -> float:
-        """Return how long a rank copies for a byte of payload, unless the switches of its node add."""
+        """Return the time in which a rank copies a byte of payload; 0 where the switches of its node add."""
         if self._scale_up is None or name in ADDING.values():
             return 0.0
         return copied_bytes(replace(operator, payload_bytes=1.0)) / self._scale_up.copy_bytes_per_s
 
-    def _parts(
-        self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
-    ) -> tuple[tuple[FlowGroup, float, int], ...]:
-        """Return the rounds of a way as flow groups with bytes of a flow and repetitions."""
-        kind = (
+    def _group_rounds(
+        self, operator: Collective, rank_class: int, name: str, rounds: tuple[Round, ...]
+    ) -> tuple[GroupRound, ...]:
+        """Return the rounds of a way with their flows as flow groups."""
+        key = (
             operator.axis,
             operator.shift,
             rank_class,
@@ -488,68 +584,66 @@ class Traffic:
             name,
         )
         return tuple(
-            (
-                self._flow_group((*kind, index, self._size_key(one.flows)), one.flows, rank_class),
+            GroupRound(
+                self._flow_group((*key, index, self._size_key(one.flows)), one.flows, rank_class),
                 one.flows.size_bytes,
                 one.count,
             )
-            for index, one in enumerate(parts)
+            for index, one in enumerate(rounds)
         )
 
     def _size_key(self, flows: Flows) -> float:
-        """Return the size of flows where their way goes by it, so that each size is a group of its own."""
+        """Return the size of flows where routes depend on it (each size is a group then), else 0."""
         return flows.size_bytes if self._traits.routes_by_size else 0.0
 
-    def _way(
-        self,
-        flow_groups: tuple[tuple[FlowGroup, float, int], ...],
-        name: str,
-        parts: tuple[Round, ...],
-    ) -> _Way:
-        """Return what all protocols of an algorithm have in common."""
+    def _priced_way(self, name: str, rounds: tuple[Round, ...], parts: tuple[GroupRound, ...]) -> _Way:
+        """Return the price of an algorithm as far as no protocol matters."""
+        alone = [self.network.alone(part.flow_group) for part in parts]
         return _Way(
             name=name,
-            parts=tuple(
-                (flow_group, size_bytes, count, self._leaving_share(flow_group.flows))
-                for flow_group, size_bytes, count in flow_groups
+            rounds=tuple(
+                _WayRound(
+                    part=part,
+                    leaving_share=self._leaving_share(part.flow_group.flows),
+                    latency_s=latency_s,
+                    rate_bytes_per_s=rate,
+                )
+                for part, (latency_s, rate) in zip(parts, alone, strict=True)
             ),
-            alone=tuple(self.network.alone(flow_group) for flow_group, _, _ in flow_groups),
-            wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
+            wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in rounds),
             energy_j=math.fsum(
-                self._energy_j(flow_group, one.flows) * one.count
-                for (flow_group, _, _), one in zip(flow_groups, parts, strict=True)
+                self._energy_j(part.flow_group, one.flows) * one.count
+                for part, one in zip(parts, rounds, strict=True)
             ),
-            in_turns=any(one.in_turns for one in parts),
+            in_turns=any(one.in_turns for one in rounds),
         )
 
-    def _priced(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
-        """Return a way whose rounds follow each other, by a protocol of the library."""
-        waited = protocol.start_s if way.parts else 0.0
+    def _price(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
+        """Return a way whose rounds follow each other, priced with a protocol of the library."""
+        waited = protocol.start_s if way.rounds else 0.0
         moved = moved_empty = 0.0
-        sized = []
-        rounds_outside = 0
+        parts = []
         far_hop_s = protocol.tree_hop_s if way.name == Algorithm.TREE else protocol.network_hop_s
-        for (flow_group, size_bytes, count, outside), (latency_s, rate) in zip(
-            way.parts, way.alone, strict=True
-        ):
-            rounds_outside += count if outside else 0
+        for one in way.rounds:
+            (flow_group, size_bytes, count), rate = one.part, one.rate_bytes_per_s
+            leaving = one.leaving_share
             share = protocol.efficiency
-            if outside:
+            if leaving:
                 share = min(protocol.network_efficiency, protocol.network_bytes_per_s / rate)
-            moved += count * (latency_s + size_bytes / (rate * share))
-            moved_empty += count * latency_s
-            waited += count * (far_hop_s * outside + protocol.hop_s * (1.0 - outside))
-            if not operator.two_level:  # whose kernels post their messages themselves
+            moved += count * (one.latency_s + size_bytes / (rate * share))
+            moved_empty += count * one.latency_s
+            waited += count * (far_hop_s * leaving + protocol.hop_s * (1.0 - leaving))
+            if not operator.two_level:  # else its kernels post their messages themselves
                 waited += count * protocol.post_s * max(0.0, self._messages(flow_group.flows) - 1.0)
-            sized.append((flow_group, size_bytes / share, count))
+            parts.append(GroupRound(flow_group, size_bytes / share, count))
         waited_empty = waited
-        inside = way.parts and not rounds_outside and way.name != Algorithm.IN_NETWORK
+        inside = way.rounds and not way.leaves and way.name != Algorithm.IN_NETWORK
         if inside and self._scale_up is not None:
             waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
-        dark_s = len(way.parts) * self._traits.reconfiguration_s if way.in_turns else 0.0
+        dark_s = len(way.rounds) * self._traits.reconfiguration_s if way.in_turns else 0.0
         return PricedCollective(
             algorithm=way.name if protocol is PLAIN else f"{way.name} {protocol.name}",
-            parts=tuple(sized),
+            parts=tuple(parts),
             protocol_s=waited,
             alone_s=waited + moved + dark_s,
             empty_s=waited_empty + moved_empty + dark_s,
@@ -564,13 +658,13 @@ class Traffic:
         return self._fabric.carried_energy_j(self.network.circuits_of(flow_group), flows)
 
     def _messages(self, flows: Flows) -> float:
-        """Return how many flows to other nodes a rank starts at once, on average over those that do."""
+        """Return the flows to other nodes that a rank starts at once, on average over ranks with any."""
         size = self._fabric.node_size
         leaving = flows.sources // size != flows.destinations // size
         return leaving.sum() / max(1, np.unique(flows.sources[leaving]).size)
 
     def _leaving_share(self, flows: Flows) -> float:
-        """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""
+        """Return the share of flows, by weight, that leave their node."""
         size = self._fabric.node_size
         leaving = flows.sources // size != flows.destinations // size
         return float(

@@ -1,8 +1,9 @@
-"""Ways to carry out a collective: algorithms that a fabric allows, and what a library makes of them.
+"""Ways to carry out a collective: the algorithms that a fabric allows, as a communication library runs them.
 
-A collective of two levels, inside nodes and between them, cuts its vector into chunks. While one chunk is
-between nodes, the next is inside: it takes as long as its slowest level does for the whole vector, and one
-chunk's way through the other.
+`candidates` gives the algorithms as rounds of flows, one round after the other. `library_levels` gives those
+of two levels, inside nodes and between them, that a library runs at once: it cuts the vector into chunks, and
+while one chunk is between nodes the next is inside. Such a collective takes as long as its slower level does
+for the whole vector, and one chunk's way through the other. `protocols` gives the protocols of each.
 
 References
 ----------
@@ -52,13 +53,11 @@ from simulator.operators import Collective, CollectiveKind
 from simulator.topology.scale_up import Adder, Protocol, ScaleUp
 
 LIBRARY = (Algorithm.RING, Algorithm.TREE)
-"""What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
-
-
+"""Algorithms that GPU communication libraries run on switches that do not add (NCCL)."""
 SEND = "send"
-"""Name of the one way to send from a rank to another."""
+"""Name of the only way to send from a rank to another."""
 Ways = dict[str, tuple[Round, ...]]
-"""Rounds by the name of the algorithm."""
+"""Rounds by name of the algorithm."""
 
 
 def candidates(
@@ -79,19 +78,20 @@ def candidates(
     operator : Collective
         The collective.
     layout : Groups
-        Where the ranks stand.
+        Endpoints of the ranks.
     rank_class : int
         Class that takes part (the sender of a send).
     node_size : int
-        Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
+        Endpoints of a node (a scale-up domain); groups with several members in one may go in two levels.
     scale_up : ScaleUp, optional
-        That domain: its library knows rings and trees only, and sums in switches if they add.
+        The domain inside a node, with the protocols of its library and switches that may add.
     grid_of : callable, optional
-        Gives the shape of the box of a torus that a group fills, or None; rings then go along all its axes.
+        Gives the shape of the box of a torus that a group fills, or None; rings may go along all its axes.
     switches_add : bool
         Whether the switches between nodes add.
     strides_of : callable, optional
-        Gives the strides along which all of a group have circuits; a vector is then spread over their rings.
+        Gives the strides at which every member of a group has a circuit to another; a vector may be spread
+        over the rings of several.
     """
     if operator.kind is CollectiveKind.SEND:
         flows = Flows(
@@ -103,22 +103,22 @@ def candidates(
         )
         return {SEND: (Round(flows=flows, count=1),)}
     groups = layout.groups(operator.axis, rank_class)
-    only = _only_way(operator, groups, node_size)
+    only = _forced_way(operator, groups, node_size)
     if only is not None:
         return only
-    options = _everywhere(operator, groups, node_size, scale_up)
+    options = _switched_ways(operator, groups, node_size, scale_up)
     grid = grid_of(groups[0]) if operator.kind in SUMS and groups.shape[1] > 1 else None
     if grid is not None:
-        options |= _along(operator, groups, grid)
+        options |= _torus_ways(operator, groups, grid)
     local = neighbours(groups[0], node_size)
     if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
-        options |= _strided(operator, groups, local, strides_of)
-    options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
-    return _asked(operator, options, groups.shape[1])
+        options |= _strided_ways(operator, groups, local, strides_of)
+    options |= _adding_ways(operator, groups, local, scale_up, switches_add=switches_add)
+    return _named_way(operator, options, groups.shape[1])
 
 
-def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways | None:
-    """Return the one way of what leaves no choice: servers, two levels that are asked for, uneven traffic."""
+def _forced_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways | None:
+    """Return the way of a collective that leaves no choice: to servers, in two levels if asked, or uneven."""
     n, payload = groups.shape[1], operator.payload_bytes
     if operator.kind in SERVED:
         return {
@@ -134,12 +134,14 @@ def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways 
     return None
 
 
-def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_up: ScaleUp | None) -> Ways:
-    """Return the ways that need nothing of a fabric, on one level and on two."""
+def _switched_ways(
+    operator: Collective, groups: np.ndarray, node_size: int, scale_up: ScaleUp | None
+) -> Ways:
+    """Return the ways that run on any fabric, on one level and on two."""
     n, local = groups.shape[1], neighbours(groups[0], node_size)
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, operator.payload_bytes, operator.axis)
-        for algorithm in _known(operator, n, scale_up, inside=local == n)
+        for algorithm in _library_algorithms(operator, n, scale_up, inside=local == n)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
     if operator.kind in SUMS and 1 < local < n and n % local == 0:
@@ -149,7 +151,7 @@ def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_
     return options
 
 
-def _along(operator: Collective, groups: np.ndarray, grid: tuple[int, ...]) -> Ways:
+def _torus_ways(operator: Collective, groups: np.ndarray, grid: tuple[int, ...]) -> Ways:
     """Return rings along all axes of a box of a torus, whole and in segments."""
     several = len({size for size in grid if size > 1}) > 1
     return {
@@ -160,10 +162,10 @@ def _along(operator: Collective, groups: np.ndarray, grid: tuple[int, ...]) -> W
     }
 
 
-def _adding(
+def _adding_ways(
     operator: Collective, groups: np.ndarray, local: int, scale_up: ScaleUp | None, *, switches_add: bool
 ) -> Ways:
-    """Return the ways that sum in switches: between nodes, between and within them, within one."""
+    """Return the ways whose sums switches make: between nodes, with rings inside them, or inside one node."""
     kind, payload, axis, n = operator.kind, operator.payload_bytes, operator.axis, groups.shape[1]
     if kind not in SUMS:
         return {}
@@ -179,8 +181,8 @@ def _adding(
     return options
 
 
-def _asked(operator: Collective, options: Ways, members: int) -> Ways:
-    """Return the way that an operator asks for, or all."""
+def _named_way(operator: Collective, options: Ways, members: int) -> Ways:
+    """Return the way that an operator names, or all ways if it names none."""
     if not operator.algorithm:
         return options
     if operator.algorithm not in options:
@@ -202,12 +204,17 @@ def served(
     node_size: int,
     peers: int | None,
 ) -> Ways:
-    """Return the ways of `candidates` where circuits are few: all-to-alls with more nodes go in turns.
+    """Return the ways of `candidates` on a fabric whose endpoints have few circuits.
+
+    An all-to-all with more nodes than that goes in turns, for which circuits move, or is forwarded by other
+    nodes over circuits that stand.
 
     Parameters
     ----------
-    options, operator, layout, rank_class
-        What `candidates` found, and for what.
+    options : dict
+        Ways that `candidates` returned.
+    operator, layout, rank_class
+        As in `candidates`.
     node_size : int
         Endpoints of a node, which need no circuits among themselves.
     peers : int or None
@@ -231,15 +238,15 @@ def served(
     return found
 
 
-def _strided(
+def _strided_ways(
     operator: Collective,
     groups: np.ndarray,
     local: int,
     strides_of: Callable[[np.ndarray], tuple[int, ...]],
 ) -> Ways:
-    """Return the ways over several rings that all groups of a class have circuits for."""
-    whole = local in {1, groups.shape[1]}
-    across = groups if whole else groups[:, ::local]
+    """Return the way over several rings for which all groups of a class have circuits, if there are any."""
+    one_level = local in {1, groups.shape[1]}
+    across = groups if one_level else groups[:, ::local]
     common = set(strides_of(across[0]))
     for group in across[1:]:
         if len(common) < 2:
@@ -249,15 +256,17 @@ def _strided(
     if len(strides) < 2:
         return {}
     kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
-    if whole:
+    if one_level:
         return {str(Algorithm.STRIDED): strided_rounds(kind, groups, payload, axis, strides)}
     across_by = partial(strided_rounds, strides=strides)
     both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
     return {str(Algorithm.HIERARCHICAL_STRIDED): both}
 
 
-def _known(operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bool) -> tuple[Algorithm, ...]:
-    """Return the algorithms that a group's library knows on switches that do not add.
+def _library_algorithms(
+    operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bool
+) -> tuple[Algorithm, ...]:
+    """Return the algorithms that the library of a group runs on switches that do not add.
 
     NCCL's trees join nodes and are chains inside one, 2(n - 1) hops as the ring takes (src/graph/tuning.cc,
     latency of the tree algorithm), so that inside a node rings are all it has to sum with.
@@ -275,14 +284,14 @@ TWO_LEVELS = (
     Algorithm.HIERARCHICAL_IN_SWITCHES,
     Algorithm.HIERARCHICAL_STRIDED,
 )
-"""Algorithms of a level inside nodes and one between them."""
+"""Algorithms with a level inside nodes and one between them."""
 ADDING = MappingProxyType(
     {
         str(Algorithm.HIERARCHICAL): str(Algorithm.HIERARCHICAL_IN_NETWORK),
         str(Algorithm.HIERARCHICAL_IN_SWITCHES): str(Algorithm.HIERARCHICAL_IN_BOTH),
     }
 )
-"""What an algorithm is called if the switches of nodes add, too."""
+"""Algorithms with sums by the switches of nodes, by the name of the same algorithm with rings in nodes."""
 PIPELINED = " pipelined"
 """Ending of the name of an algorithm whose levels work at once."""
 ONE_CHUNK = " in one chunk"
@@ -291,12 +300,12 @@ ONE_CHUNK = " in one chunk"
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """The rounds of a collective of two levels, for a payload of one byte."""
+    """Rounds of a collective of two levels that work at once, for a payload of one byte."""
 
     inside: Round
-    """Those inside nodes."""
+    """Rounds inside nodes."""
     between: Round
-    """Those between nodes."""
+    """Rounds between nodes."""
     inside_share: float = 1.0
     """Share of a rank's channels that go on inside its node, 0 to 1; the others leave it."""
     trees: bool = False
@@ -306,11 +315,11 @@ class Levels:
 
     @property
     def both(self) -> tuple[Round, Round]:
-        """First those inside."""
+        """Rounds inside nodes and between them."""
         return self.inside, self.between
 
     def of_payload(self, payload_bytes: float) -> Levels:
-        """Return the same for another payload."""
+        """Return the levels of a payload in bytes."""
         inside, between = (
             replace(one, flows=replace(one.flows, size_bytes=one.flows.size_bytes * payload_bytes))
             for one in self.both
@@ -327,14 +336,14 @@ def library_levels(
     *,
     options: Callable[[Collective], Ways],
 ) -> dict[str, Levels]:
-    """Return the ways of a collective whose two levels work at once, as a library lays them; by algorithm.
+    """Return the levels of the ways of a collective that a library runs at once, by algorithm.
 
     Parameters
     ----------
     operator, layout, rank_class, node_size, scale_up
         As in `candidates`.
     options : callable
-        Gives the ways to carry out a collective whose levels take turns: algorithm -> rounds.
+        Gives the ways of a collective whose levels take turns, as `candidates` does.
     """
     if scale_up is None or not scale_up.protocols or operator.kind not in ROOTED | SUMS:
         return {}
@@ -361,7 +370,7 @@ def library_levels(
 def two_levels(
     operator: Collective, node_size: int, options: Callable[[Collective], Ways]
 ) -> dict[str, Levels]:
-    """Return the levels of every way of a sum, a scatter or a gather that has two.
+    """Return the levels of every way of an all-reduce, reduce-scatter or all-gather that has two.
 
     Parameters
     ----------
@@ -370,27 +379,27 @@ def two_levels(
     node_size : int
         Endpoints of a node.
     options : callable
-        Gives the ways to carry out a collective: algorithm -> rounds.
+        Gives the ways of a collective, as `candidates` does.
 
     Notes
     -----
-    That levels work at once rests on measured all-reduces: 24.4 ms for 4 GiB on 2 x 8 H100 with cards of
-    200 Gb/s (Google A3 Mega), 192 GB/s on many DGX A100 (NCCL, issue 812), 370 to 380 on H100 (issue 1649).
-    That gathers' do rests on Google's table of 2 x 8 H200 with cards of 400 Gb/s (329 to 336 GB/s at 8 GiB;
-    370 here, 285 with one level after the other), against one call of 2 GiB on 256 H100 (issue 1218: 200
-    GB/s, 277 here).
+    All-reduces whose levels work at once agree with measurements: 24.4 ms for 4 GiB on 2 x 8 H100 with cards
+    of 200 Gb/s (Google A3 Mega), 192 GB/s on many DGX A100 (NCCL, issue 812), 370 to 380 GB/s on H100 (issue
+    1649). For all-gathers the evidence is Google's table of 2 x 8 H200 with cards of 400 Gb/s (329 to 336
+    GB/s at 8 GiB; 370 here, 285 with one level after the other), against one call of 2 GiB on 256 H100 (issue
+    1218: 200 GB/s, 277 here).
     """
     found = {}
     ways = options(replace(operator, payload_bytes=1.0))
     for name in TWO_LEVELS:
-        levels = _sorted(ways.get(name, ()), node_size)
+        levels = _split_levels(ways.get(name, ()), node_size)
         if levels is not None:
             found[str(name)] = levels
     return found
 
 
 def chains(operator: Collective, groups: np.ndarray, local: int) -> Levels:
-    """Return a broadcast or a reduction as a library lays it: a chain through all ranks for each card.
+    """Return the levels of a broadcast or a reduction: a chain through all ranks for each card of a node.
 
     Parameters
     ----------
@@ -420,12 +429,12 @@ def chains(operator: Collective, groups: np.ndarray, local: int) -> Levels:
 
 
 def with_adding_nodes(levels: Levels, operator: Collective, near: np.ndarray) -> Levels:
-    """Return the levels of an all-reduce whose sums inside nodes their switches make.
+    """Return the levels of an all-reduce whose sums inside nodes are made by the nodes' switches.
 
     Parameters
     ----------
     levels : Levels
-        The same with rings inside nodes.
+        Levels of the same all-reduce with rings inside nodes.
     operator : Collective
         The all-reduce.
     near : numpy.ndarray
@@ -441,38 +450,40 @@ def with_adding_nodes(levels: Levels, operator: Collective, near: np.ndarray) ->
 
 
 def as_library(found: dict[str, Levels], operator: Collective, nodes: int) -> dict[str, Levels]:
-    """Return the ways of two levels as a library lays them: on rings of its cards, and sums on trees too.
+    """Return the levels that a library runs: rings through all ranks, or trees between nodes to all-reduce.
 
     Parameters
     ----------
     found : dict
-        Levels by algorithm.
+        Levels of rings inside nodes and between them, by algorithm.
     operator : Collective
         The collective; if it names an algorithm, only that is left.
     nodes : int
         Nodes of its group.
     """
-    laid = dict(found)
-    for name in (Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_IN_NETWORK):
-        if name in found:
-            laid[name] = on_trees(found[name], nodes)
     rings = {
-        Algorithm.RING if name == Algorithm.HIERARCHICAL else name: on_rings(one, operator.size, nodes)
-        for name, one in found.items()
+        Algorithm.RING if name == Algorithm.HIERARCHICAL else name: on_rings(levels, operator.size, nodes)
+        for name, levels in found.items()
         if name in {Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_STRIDED}
     }
-    if operator.kind in HALVES:  # which a library carries out on rings alone
+    if operator.kind in HALVES:  # on rings alone
         return rings
-    return {name: one for name, one in (rings | laid).items() if operator.algorithm in {"", name}}
+    trees = {
+        name: on_trees(found[name], nodes)
+        for name in (Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_IN_NETWORK)
+        if name in found
+    }
+    every = rings | found | trees
+    return {name: levels for name, levels in every.items() if operator.algorithm in {"", name}}
 
 
 def on_trees(levels: Levels, nodes: int) -> Levels:
-    """Return an all-reduce as a library has it that joins nodes by trees.
+    """Return the levels of an all-reduce on trees between nodes.
 
     Parameters
     ----------
     levels : Levels
-        Those of two levels of rings; N nodes pass 2 (N - 1) / N of their part of the vector.
+        Levels of rings, in which each of N nodes passes 2 (N - 1) / N of its part of the vector.
     nodes : int
         N.
 
@@ -493,12 +504,12 @@ def on_trees(levels: Levels, nodes: int) -> Levels:
 
 
 def on_rings(levels: Levels, ranks: int, nodes: int) -> Levels:
-    """Return a collective as a library has it that lays a ring through all ranks for each card of a node.
+    """Return the levels of a collective on rings through all ranks, one ring for each card of a node.
 
     Parameters
     ----------
     levels : Levels
-        Those of two levels of rings.
+        Levels of rings inside nodes and between them.
     ranks, nodes : int
         n and N; g = n / N ranks of each node take part.
 
@@ -525,17 +536,17 @@ def on_rings(levels: Levels, ranks: int, nodes: int) -> Levels:
     )
 
 
-def _sorted(parts: Sequence[Round], node_size: int) -> Levels | None:
-    """Return rounds by whether they leave nodes; None if one does both, or a level has several patterns."""
+def _split_levels(parts: Sequence[Round], node_size: int) -> Levels | None:
+    """Return rounds split into those inside nodes and those between; None if a level has several patterns."""
     inside: Round | None = None
     between: Round | None = None
     for part in parts:
         leaving = part.flows.sources // node_size != part.flows.destinations // node_size
         if leaving.all():
-            between = part if between is None else _merged(between, part)
+            between = part if between is None else _merge_rounds(between, part)
             failed = between is None
         else:
-            inside = part if inside is None else _merged(inside, part)
+            inside = part if inside is None else _merge_rounds(inside, part)
             failed = inside is None or bool(leaving.any())
         if failed:
             return None
@@ -544,8 +555,8 @@ def _sorted(parts: Sequence[Round], node_size: int) -> Levels | None:
     return Levels(inside=inside, between=between)
 
 
-def _merged(one: Round, other: Round) -> Round | None:
-    """Return two rounds of the same flows as one with more repetitions, or None if they differ."""
+def _merge_rounds(one: Round, other: Round) -> Round | None:
+    """Return two rounds of the same flows as one with the repetitions of both; None if the flows differ."""
     first, second = one.flows, other.flows
     same = (
         first.size_bytes == second.size_bytes
@@ -564,7 +575,7 @@ PLAIN = Protocol(
     tree_hop_s=0.0,
     network_efficiency=1.0,
 )
-"""No protocol: latency and bandwidth alone."""
+"""Protocol that costs nothing: latency and bandwidth alone count."""
 
 
 def protocols(
@@ -579,14 +590,14 @@ def protocols(
     scale_up : ScaleUp, optional
         Domain of a node.
     adder : Adder, optional
-        How switches between nodes add.
+        Reduction in the switches between nodes.
     leaving : bool
-        Whether anything leaves a node.
+        Whether some flows leave their node.
 
     Notes
     -----
-    What pairs of ranks send each other takes the quickest protocol or the thriftiest; between nodes the
-    latter, for a library holds no buffers for the other (NCCL, src/enqueue.cc and
+    Messages of pairs of ranks take the protocol of least latency or that of most bandwidth; between nodes the
+    latter, for a library holds no buffers there for the other (NCCL, src/enqueue.cc and
     NCCL_ALLOC_P2P_NET_LL_BUFFERS).
     """
     if adder is not None and name in {
@@ -607,9 +618,9 @@ def protocols(
 
 
 def _node_protocols(scale_up: ScaleUp, between: Protocol) -> tuple[Protocol, ...]:
-    """Return protocols of nodes whose switches add, with that of longest vectors between nodes."""
+    """Return protocols of nodes whose switches add, with a protocol for the level between nodes."""
     adders = scale_up.adders
-    if between is not PLAIN:  # sums of a round go on, on trees
+    if between is not PLAIN:  # their sums go on between nodes, on trees
         adders = tuple(one.feeding_trees(scale_up.capacity_bytes_per_s) for one in adders)
     return tuple(
         replace(
@@ -625,7 +636,7 @@ def _node_protocols(scale_up: ScaleUp, between: Protocol) -> tuple[Protocol, ...
 
 
 def _switch_protocols(adder: Adder, name: str, scale_up: ScaleUp | None) -> tuple[Protocol, ...]:
-    """Return protocols of a node, if it takes part, with switches that add between nodes."""
+    """Return protocols of an algorithm whose sums between nodes are made by switches there."""
     parts: tuple[Protocol, ...] = ()
     if name == Algorithm.HIERARCHICAL_IN_BOTH and scale_up is not None:
         parts = _node_protocols(scale_up, PLAIN)
@@ -646,13 +657,13 @@ def _switch_protocols(adder: Adder, name: str, scale_up: ScaleUp | None) -> tupl
 
 
 def copied_bytes(operator: Collective) -> float:
-    """Return the bytes that a rank passes between its memory and its port, beside the transfer.
+    """Return the bytes that a rank copies between its memory and its port, beside the transfer.
 
     Notes
     -----
-    An all-reduce reads and writes the vector once around its ring, in which a port passes 2 (n - 1) / n of
-    it; all others copy as much for what a port passes: the whole vector for a send, n / 2 (n - 1) of it along
-    a chain, half of it for a reduce-scatter, an all-gather and an all-to-all.
+    An all-reduce copies the vector once, while a port passes 2 (n - 1) / n of it around the ring. Others copy
+    as much for each byte that a port passes: half of the vector for a reduce-scatter, an all-gather and an
+    all-to-all, n / (2 (n - 1)) of it along a chain; a send copies all of it.
     """
     vector = vector_bytes(operator.kind, operator.payload_bytes, operator.size)
     if operator.kind in {CollectiveKind.ALL_REDUCE, CollectiveKind.SEND}:

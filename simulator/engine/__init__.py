@@ -1,6 +1,6 @@
 """Discrete events of one step: compute, network and circuits on one clock.
 
-`simulation` is the reference, on simpy, with `network` for flows and circuits and `lookahead` for what
-ports wait for; `compiled` the same in arrays. `replay` runs recorded work of single ranks,
-`flow_simulation` flows alone.
+`simulation` is the reference, on simpy: it runs tasks, `network` carries their flows and turns circuits, and
+`lookahead` says for which traffic ports should stay. `compiled` gives the same in arrays, to the last bit.
+`replay` runs recorded work of single ranks, `flow_simulation` flows without tasks.
 """

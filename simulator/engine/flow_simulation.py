@@ -380,23 +380,23 @@ class _Simulation:
         ready = np.zeros(size.size) if flows.start_s is None else flows.start_s.astype(float)
         latency = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
         capacity = graph.capacity_bytes_per_s.astype(float)
-        self._kinds: FlowClasses = merge(
+        self._classes: FlowClasses = merge(
             routes, flows.usage, (size, ready, latency), (capacity,), flows.order
         )
-        member = self._kinds.member
+        member = self._classes.member
         self._left, self._ready, self._latency = size[member], ready[member], latency[member]
         self._began, self._finish = np.full(member.size, np.inf), np.full(member.size, np.inf)
         self._rate, self._end = np.zeros(member.size), np.full(member.size, np.inf)
         self._alive = np.empty(0, dtype=np.int64)
-        self._capacity = capacity[self._kinds.link]
-        self._unit_loads = bool((self._kinds.load == 1.0).all())
+        self._capacity = capacity[self._classes.link]
+        self._unit_loads = bool((self._classes.load == 1.0).all())
         self._now_s, self._events = 0.0, 0
         self._order_classes()
         self._split_components()
 
     def run(self, watch: Watch | None = None) -> FlowTimes:
         """Return the times of all flows."""
-        flow_class = self._kinds.flow_class
+        flow_class = self._classes.flow_class
         with np.errstate(divide="ignore", invalid="ignore"):
             while self._step():
                 if watch is not None:
@@ -423,7 +423,7 @@ class _Simulation:
         waits for the arrival of its last byte, 0 where for its departure. `_pending` is the classes that each
         still waits for.
         """
-        edges = self._kinds.before
+        edges = self._classes.before
         self._pending = np.bincount(edges[:, 1], minlength=self._left.size)
         edges = edges[np.argsort(edges[:, 0], kind="stable")]
         self._followers, self._arrives = edges[:, 1], edges[:, 2] * 1.0
@@ -433,11 +433,11 @@ class _Simulation:
     def _split_components(self) -> None:
         """Find the components of unfinished classes that share links, directly or through others."""
         self._component = np.zeros(self._left.size, dtype=np.int64)
-        open_now = np.flatnonzero((self._finish == np.inf) & self._kinds.linked)
+        open_now = np.flatnonzero((self._finish == np.inf) & self._classes.linked)
         self._open_at_split = open_now.size
         self._components = 1
         if open_now.size:
-            found = components(self._kinds.routes[:, open_now], self._capacity.size)
+            found = components(self._classes.routes[:, open_now], self._capacity.size)
             self._component[open_now] = found
             self._components = int(found.max()) + 1
 
@@ -494,8 +494,8 @@ class _Simulation:
             now = self._queue[due]
             self._queue = self._queue[~due]
             self._began[now] = self._now_s
-            instant = (self._left[now] <= 0.0) | ~self._kinds.linked[now]
-            self._left[now[instant & ~self._kinds.linked[now]]] = 0.0
+            instant = (self._left[now] <= 0.0) | ~self._classes.linked[now]
+            self._left[now[instant & ~self._classes.linked[now]]] = 0.0
             self._arrive(now[instant])
             started.append(now[~instant])
         found = np.concatenate(started)
@@ -509,13 +509,13 @@ class _Simulation:
         No rate below `floor` changes: that of the slowest class that ended, and the least equal share of the
         links of a class that starts. Nor does one of a component in which nothing started or ended.
         """
-        alive, routes = self._alive, self._kinds.routes
+        alive, routes = self._alive, self._classes.routes
         if not alive.size or not (ended.size or started.size):
             return
         floor = self._rate.take(ended).min(initial=np.inf)
         if started.size:
             load = np.bincount(
-                routes.take(alive, 1).ravel(), self._kinds.load.take(alive, 1).ravel(), self._capacity.size
+                routes.take(alive, 1).ravel(), self._classes.load.take(alive, 1).ravel(), self._capacity.size
             )
             crossed = routes.take(started, 1)
             floor = min(floor, (self._capacity.take(crossed) / load.take(crossed)).min())
@@ -539,13 +539,13 @@ class _Simulation:
         """Find the rates of the classes `moved`, while those of `kept` (0: none) stay."""
         if not moved.size:
             return
-        kinds = self._kinds
+        classes = self._classes
         taken: float | np.ndarray = 0.0
         if isinstance(kept, np.ndarray) and kept.size:
-            used = kinds.load.take(kept, 1) * self._rate.take(kept)
-            taken = np.bincount(kinds.routes.take(kept, 1).ravel(), used.ravel(), self._capacity.size)
-        load = None if self._unit_loads else kinds.load.take(moved, 1)
-        new = fill(kinds.routes.take(moved, 1), load, self._capacity, taken)
+            used = classes.load.take(kept, 1) * self._rate.take(kept)
+            taken = np.bincount(classes.routes.take(kept, 1).ravel(), used.ravel(), self._capacity.size)
+        load = None if self._unit_loads else classes.load.take(moved, 1)
+        new = fill(classes.routes.take(moved, 1), load, self._capacity, taken)
         old = self._rate.take(moved)
         other = (new != old).nonzero()[0]
         moved, new, old = moved.take(other), new.take(other), old.take(other)

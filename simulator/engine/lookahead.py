@@ -390,8 +390,8 @@ class _StepTraffic:
 
     def flow_groups(self, task: Task) -> list[tuple[FlowGroup, ...]]:
         """Return the flow groups of each collective of a task that may share links with others."""
-        plans = (self._traffic.plan(one, task.rank_class) for one in self.collectives(task))
-        return [tuple(flow_group for flow_group, _, _ in plan.parts) for plan in plans]
+        every = self.collectives(task)
+        return [self._traffic.plan(collective, task.rank_class).flow_groups for collective in every]
 
     def is_short(self, task_id: int) -> bool:
         """Return whether a task is a collective, too short for ports to leave a pass's exchanges for it."""

@@ -22,7 +22,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -232,6 +232,19 @@ class Tally:
         )
 
 
+class Constraints(NamedTuple):
+    """Constraints on the rates of some flow groups: incidences of groups and classes of links."""
+
+    owner: np.ndarray
+    """Group of each incidence, by its place among those asked for, shape [I]."""
+    link_class: np.ndarray
+    """Class of links of each incidence, shape [I]."""
+    usage: np.ndarray
+    """Load that a rate of 1 of the group's flows puts on each link of the class, shape [I]; dimensionless."""
+    capacity: np.ndarray
+    """Capacity of a link of each class, shape [classes]."""
+
+
 class LinkClasses:
     """Partition of the links of a graph into classes, refined by every flow group that is added.
 
@@ -301,20 +314,15 @@ class LinkClasses:
         """Return the usage of each class by a flow group."""
         return self._usage[index]
 
-    def constraints(self, indices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the constraints on the rates of some flow groups.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            Group (its place in `indices`), class of links and usage of every incidence, shape [I] each, and
-            the capacity of each class, shape [classes].
-        """
+    def constraints(self, indices: tuple[int, ...]) -> Constraints:
+        """Return the constraints on the rates of the flow groups of some names."""
         loads = [self._usage[index] for index in indices]
-        owner = np.repeat(np.arange(len(indices)), [len(load) for load in loads])
-        kind = np.array([label for load in loads for label in load], dtype=np.int64)
-        usage = np.array([used for load in loads for used in load.values()])
-        return owner, kind, usage, np.array(self._capacity)
+        return Constraints(
+            owner=np.repeat(np.arange(len(indices)), [len(load) for load in loads]),
+            link_class=np.array([label for load in loads for label in load], dtype=np.int64),
+            usage=np.array([used for load in loads for used in load.values()]),
+            capacity=np.array(self._capacity),
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -585,9 +593,9 @@ class Network:
             flow_group = transfer.flow_group
             if flow_group.index not in self._classes:
                 self._classes.add(flow_group.index, flow_group.links, flow_group.usage)
-        owner, kind, usage, capacity = self._classes.constraints(key)
+        owner, link_class, usage, capacity = self._classes.constraints(key)
         weights = np.array([transfer.weight for transfer in self._active])
-        fair = max_min_rates(owner, kind, capacity, flows=len(key), usage=usage * weights[owner])
+        fair = max_min_rates(owner, link_class, capacity, flows=len(key), usage=usage * weights[owner])
         return weights * fair
 
     def _finish(self, token: int) -> None:

@@ -406,8 +406,7 @@ class Replay:
 
     def _flow_groups(self, task_id: int) -> tuple[FlowGroup, ...]:
         """Return the flow groups of a task's collective or messages."""
-        plan = self.traffic.plan(*self.carried[task_id])
-        return tuple(flow_group for flow_group, _, _ in plan.parts)
+        return self.traffic.plan(*self.carried[task_id]).flow_groups
 
     def _span(self, task: RankTask, start_s: float, parts_s: dict[str, float]) -> None:
         """Add a span of a task that ends now for each class that took part."""

@@ -335,7 +335,7 @@ class Simulation:
         following = next_uneven(coming)
         if following is None or self._lookahead.others_first(task_id, rank_class):
             return
-        for flow_group, _, _ in self.traffic.plan(following, rank_class).parts:
+        for flow_group in self.traffic.plan(following, rank_class).flow_groups:
             self.network.prefetch(flow_group)
 
     def _overlap(

@@ -1,5 +1,5 @@
-"""Graphs that fabrics share.
+"""Graphs that several fabrics share.
 
-`graphs` any fixed graph, stated or read from a file; `clos` fat-trees, `torus` tori; `scale_up` a node's
-domain, cards and cables.
+`graphs` has fixed graphs, in code or from a file, and routes on them; `clos` fat-trees, `torus` tori;
+`scale_up` the domain of a node, library protocols, cards, cables and the bill of materials.
 """

@@ -1,7 +1,7 @@
-"""Folded Clos networks (fat-trees) of one to four levels, as arithmetic on port numbers.
+"""Folded Clos networks (fat-trees) of one to four levels, with routes as arithmetic on port numbers.
 
-Beside them: links between neighbours without a packet switch, which electrical and circuit-switched tori
-share, and direct links from every group of switches to every other.
+Also links between neighbours without a packet switch, which electrical and circuit-switched tori share
+(`DirectLink`), and links from every group of switches to every other (`GlobalLinks`).
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ load_direct_link = Shelf(DirectLink, Path(__file__).parents[1] / "parameters" / 
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalLinks:
-    """Global links, as many between any two groups as their ports allow.
+    """Global links of a dragonfly, as many between any two groups as their ports allow.
 
     Notes
     -----
-    Channel c of a group ends on place ``c % places``. Channels ``t (groups - 1) + d`` lead to the group that
-    follows by d + 1, so that parallel links to one group stand on different places.
+    A place is a switch of a group. Channel c of a group ends on place ``c % places``. Channels
+    ``t (groups - 1) + d`` lead to the group that follows by d + 1, so that parallel links to one group end on
+    different places.
 
     References
     ----------
@@ -71,9 +72,9 @@ class GlobalLinks:
     groups: int
     """Groups."""
     places: int
-    """Switches of a group that have such links."""
+    """Switches of a group that have global links."""
     each: int
-    """Links of one of them."""
+    """Global links of one of them."""
 
     def __post_init__(self) -> None:
         check_range(self, "groups", "places", low=1)
@@ -104,7 +105,7 @@ class GlobalLinks:
 
     @cached_property
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Place at which each link begins and at which it ends, group times places plus place; shape [L]."""
+        """Switch at which each link begins and at which it ends, group x places + place; shape [L] each."""
         if not self.links:
             return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
         group, channel = np.divmod(np.arange(self.links), self.per_group)
@@ -119,9 +120,9 @@ class GlobalLinks:
         Parameters
         ----------
         group, far : numpy.ndarray
-            Groups, shape [F]; where they are the same, some link is returned that nobody may use.
+            Groups, shape [F]; where both are the same, the link returned has no meaning.
         spread : numpy.ndarray
-            Numbers that lay flows evenly over parallel links, shape [F].
+            Number of each flow, by which flows are spread over parallel links, shape [F].
         """
         if not self.links:
             return np.zeros_like(group)
@@ -146,7 +147,7 @@ class Spreading(StrEnum):
 
     @property
     def apart(self) -> bool:
-        """Whether parallel links carry different loads, so that they stand apart."""
+        """Whether parallel links carry different loads, so that each has to be a link of its own."""
         return self in (Spreading.HASHED, Spreading.STATIC)
 
 
@@ -167,17 +168,17 @@ def hashed(seed: int, sources: np.ndarray, destinations: np.ndarray) -> np.ndarr
 
 @dataclass(frozen=True, kw_only=True)
 class Clos:
-    """Leaves, spines and cores over a number of ports, and the links between them.
+    """Folded Clos network over a number of ports: leaves, spines, cores, and the links between them.
 
     Notes
     -----
-    Ports fill leaves in the order of their numbers. If one switch takes all there is one; else leaves have
-    links to every spine. When there are more leaves than a spine has ports, leaves with their spines form
-    pods, and cores join the pods. More pods than a core has ports are joined by cores of two levels, which
-    never block and add a hop each way. A leaf has ``ceil(down / oversubscription)`` links upwards, so that
-    ratios come out in whole links. Static spreading is destination-modulo routing, which has no collision in
-    shifts of full trees. Hashed spreading is equal-cost multipath: a hash of both ends, of the queue pair
-    between them and of a seed picks the spine, and the core behind it.
+    Ports fill leaves in the order of their numbers. If one switch takes all ports there is one; else leaves
+    have links to every spine. When there are more leaves than a spine has ports, leaves with their spines
+    form pods, and cores join the pods. More pods than a core has ports are joined by cores of two levels,
+    which never block and add a hop each way. A leaf has ``ceil(down / oversubscription)`` links upwards, so
+    that ratios come out in whole links. Static spreading is destination-modulo routing, which has no
+    collision in shifts of full trees. Hashed spreading is equal-cost multipath: a hash of both ends, of the
+    queue pair between them and of a seed picks the spine, and the core behind it.
 
     References
     ----------
@@ -238,7 +239,7 @@ class Clos:
 
     @property
     def _joined(self) -> int:
-        """Pods that a core joins at most: one a port of a switch, or of two levels of them."""
+        """Most pods that a core joins: one for each port of a switch, or of two levels of switches."""
         return self.radix if self.levels < 4 else self.radix * (self.radix // 2)
 
     @cached_property
@@ -266,7 +267,7 @@ class Clos:
 
     @property
     def trunks(self) -> int:
-        """Links between switches, both ways one."""
+        """Cables between switches, each for both directions."""
         return self.leaves * self.up + self._core_links * max(1, self.levels - 2)
 
     @property
@@ -275,12 +276,12 @@ class Clos:
 
     @property
     def _lanes(self) -> tuple[int, int]:
-        """Links of a leaf and of a pod that stand apart."""
+        """Links upwards of a leaf, and of a pod, that are told apart; all of them act as one if sprayed."""
         return (self.up, self.up * self.spine_up) if self.spreading.apart else (1, 1)
 
     @property
     def vertices(self) -> int:
-        """Leaves, spines and cores; where flows use all at once, a pod's spines are one, and all cores."""
+        """Leaves, spines and cores as vertices; if sprayed, a pod's spines are one, and so are all cores."""
         lanes, core_lanes = self._lanes
         return self.leaves + (self.pods * lanes if self.up else 0) + (core_lanes if self.spine_up else 0)
 
@@ -333,36 +334,37 @@ class Clos:
         Returns
         -------
         list of numpy.ndarray
-            Link at each place of the way, as `wiring` numbers them, or `NO_LINK`; shape [F] each.
+            Links up to a spine, up to a core, down from it and down from a spine, as `wiring` numbers them;
+            `NO_LINK` where a flow does not go that high; shape [F] each.
         """
         if self.levels == 1:
             return []
         lanes, core_lanes = self._lanes
-        here, there = self.leaf_of(sources), self.leaf_of(destinations)
-        slot, core = self._picks(sources, destinations)
+        leaf, far_leaf = self.leaf_of(sources), self.leaf_of(destinations)
+        spine, core = self._picks(sources, destinations)
         leaf_links = self.leaves * lanes
-        climbs = here != there
-        first = np.where(climbs, here * lanes + slot, NO_LINK)
-        last = np.where(climbs, leaf_links + there * lanes + slot, NO_LINK)
+        leaves_leaf = leaf != far_leaf
+        to_spine = np.where(leaves_leaf, leaf * lanes + spine, NO_LINK)
+        from_spine = np.where(leaves_leaf, leaf_links + far_leaf * lanes + spine, NO_LINK)
         if self.levels == 2:
-            return [first, last]
-        pod, far_pod = here // self.leaves_per_pod, there // self.leaves_per_pod
-        tops = pod != far_pod
+            return [to_spine, from_spine]
+        pod, far_pod = leaf // self.leaves_per_pod, far_leaf // self.leaves_per_pod
+        leaves_pod = pod != far_pod
         base, pod_links = 2 * leaf_links, self.pods * core_lanes
-        rises = np.where(tops, base + pod * core_lanes + core, NO_LINK)
-        falls = np.where(tops, base + pod_links + far_pod * core_lanes + core, NO_LINK)
-        return [first, rises, falls, last]
+        to_core = np.where(leaves_pod, base + pod * core_lanes + core, NO_LINK)
+        from_core = np.where(leaves_pod, base + pod_links + far_pod * core_lanes + core, NO_LINK)
+        return [to_spine, to_core, from_core, from_spine]
 
     def _picks(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the spine of a pod and the core that flows take, shape [F] each."""
+        """Return the spine of a pod, and the core, that flows take; shape [F] each."""
         lanes, core_lanes = self._lanes
-        number, each = destinations, max(1, core_lanes // lanes)
+        number, cores_of_spine = destinations, max(1, core_lanes // lanes)
         if self.spreading is Spreading.HASHED:
             number = hashed(self.hash_seed, sources, destinations)
-        slot = number % lanes
-        return slot, slot * each + number // lanes % each
+        spine = number % lanes
+        return spine, spine * cores_of_spine + number // lanes % cores_of_spine
 
 
 def _below(radix: int, oversubscription: float) -> int:
-    """Return how many of a switch's ports point down."""
+    """Return the number of a switch's ports that point down."""
     return max(1, min(radix - 1, int(radix * oversubscription / (1.0 + oversubscription))))

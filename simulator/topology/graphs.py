@@ -1,8 +1,9 @@
 """Fabrics that are a fixed graph: links, routes and parts, stated in code or read from GraphML and JSON.
 
-Routes are computed by the topology, in closed form where it has one, so that tens of thousands of endpoints
-cost arithmetic on arrays and no search; on any other graph flows spread evenly over equally short paths.
-Detours lead round links that failed.
+`GraphFabric` is what such fabrics have in common. Topologies in code give routes in closed form, so that tens
+of thousands of endpoints cost arithmetic on arrays and no search; on other graphs `GraphRoutes` spreads flows
+evenly over equally short paths. `detours` leads flows round links that failed. `load_graph` reads a fabric
+from a file.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NO_LINK = -1
 def bundle(
     tails: np.ndarray, heads: np.ndarray, *, rate_bytes_per_s: float | np.ndarray, latency_s: float
 ) -> Wiring:
-    """Return links that are alike.
+    """Return links of one latency, and of one rate or given ones.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def joined(parts: Sequence[Wiring]) -> Wiring:
 def both_ways(
     low: np.ndarray, high: np.ndarray, *, rate_bytes_per_s: float | np.ndarray, latency_s: float
 ) -> Wiring:
-    """Return links as `bundle` does, first those up, then as many back."""
+    """Return links as `bundle` does, first those from low to high, then as many from high to low."""
     return joined(
         [
             bundle(tails, heads, rate_bytes_per_s=rate_bytes_per_s, latency_s=latency_s)
@@ -77,7 +78,7 @@ def both_ways(
 
 
 def node_links(scale_up: ScaleUp, endpoints: int, first: int) -> Wiring:
-    """Return links from each endpoint to its node's switch [E], and from there back [E].
+    """Return the links from each endpoint to its node's switch, then those back, E of each.
 
     Parameters
     ----------
@@ -98,17 +99,17 @@ def node_links(scale_up: ScaleUp, endpoints: int, first: int) -> Wiring:
 
 
 def packed(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Return routes with the gaps at their ends.
+    """Return routes whose links come first and whose padding comes last.
 
     Parameters
     ----------
     columns : sequence of numpy.ndarray
-        Link of each flow at each place of its way, `NO_LINK` where it has none there; shape [F] each.
+        Link of each flow at each place of its route, `NO_LINK` where it has none there; shape [F] each.
 
     Returns
     -------
     numpy.ndarray
-        Shape [F, H].
+        Links of each flow, shape [F, H], padded with `NO_LINK`.
     """
     columns = [column for column in columns if (column != NO_LINK).any()] or columns[:1]
     crossed = [column != NO_LINK for column in columns]
@@ -116,15 +117,15 @@ def packed(columns: Sequence[np.ndarray]) -> np.ndarray:
         return np.array(columns).T  # no gap stands before a link
     found = np.full((len(columns), len(columns[0])), NO_LINK)
     place = np.zeros(len(columns[0]), dtype=np.int64)
-    for column, here in zip(columns, crossed, strict=True):
-        flows = np.flatnonzero(here)
+    for column, has_link in zip(columns, crossed, strict=True):
+        flows = np.flatnonzero(has_link)
         found[place[flows], flows] = column[flows]
-        place += here
+        place += has_link
     return found.T
 
 
 def stacked(routes: Sequence[np.ndarray]) -> np.ndarray:
-    """Return routes [F, H] of several sets of flows one after the other, short ones padded."""
+    """Return the routes [F, H] of several sets of flows as one array, short ones padded with `NO_LINK`."""
     longest = max(one.shape[1] for one in routes)
     return np.concatenate(
         [np.pad(one, ((0, 0), (0, longest - one.shape[1])), constant_values=NO_LINK) for one in routes]
@@ -132,18 +133,18 @@ def stacked(routes: Sequence[np.ndarray]) -> np.ndarray:
 
 
 MOST_DISTANCES = 2**24
-"""Distances that are held at a time; dimensionless."""
+"""Most distances between vertices that are held at a time, which bounds memory; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GraphRoutes:
-    """Routes with the fewest links.
+    """Routes with the fewest links, which spread flows over equally short ones.
 
     Notes
     -----
-    Where several links lead on, the flow's number, of which destination and source are the digits, says
-    which: its remainder by how many there are, the quotient being kept for the next branch. On a full
-    fat-tree that is destination-modulo routing. Equal flows take equal ways in every run.
+    Where m links lead on, a flow takes the one given by the remainder of its number modulo m, and keeps the
+    quotient as its number for the next branch; at first the number is destination + endpoints x source. On a
+    full fat-tree that is destination-modulo routing. Equal flows take equal routes in every run.
 
     References
     ----------
@@ -153,11 +154,11 @@ class GraphRoutes:
     wiring: Wiring
     """Links."""
     endpoints: int
-    """Vertices that send and receive, the first ones."""
+    """Number of vertices that send and receive; they are the first ones."""
 
     @cached_property
     def _backwards(self) -> scipy.sparse.csr_matrix:
-        """The graph with all links turned round, for distances to a destination."""
+        """The graph with all links reversed, for distances to a destination."""
         count = self.wiring.vertices
         ends = (self.wiring.heads, self.wiring.tails)
         return scipy.sparse.csr_matrix((np.ones(self.wiring.links), ends), shape=(count, count))
@@ -181,27 +182,37 @@ class GraphRoutes:
         RouteError
             If no path leads from a source to its destination.
         """
-        wanted, which = np.unique(destinations, return_inverse=True)
+        ends, end_of = np.unique(destinations, return_inverse=True)
         step = max(1, MOST_DISTANCES // max(self.wiring.vertices, 1))
         found: list[tuple[np.ndarray, np.ndarray]] = []
-        for start in range(0, wanted.size, step):
-            mine = np.flatnonzero((which >= start) & (which < start + step))
+        for start in range(0, ends.size, step):
+            flows = np.flatnonzero((end_of >= start) & (end_of < start + step))
             distances = scipy.sparse.csgraph.dijkstra(
-                self._backwards, indices=wanted[start : start + step], unweighted=True
+                self._backwards, indices=ends[start : start + step], unweighted=True
             )
             found.append(
-                (mine, self._walk(sources[mine], destinations[mine], distances, which[mine] - start))
+                (flows, self._walk(sources[flows], destinations[flows], distances, end_of[flows] - start))
             )
         longest = max((links.shape[1] for _, links in found), default=0)
         routes = np.full((sources.size, longest), NO_LINK, dtype=np.int64)
-        for mine, links in found:
-            routes[mine, : links.shape[1]] = links
+        for flows, links in found:
+            routes[flows, : links.shape[1]] = links
         return routes
 
     def _walk(
         self, sources: np.ndarray, destinations: np.ndarray, distances: np.ndarray, row: np.ndarray
     ) -> np.ndarray:
-        """Return the links of flows whose distances to the destination stand in the rows of a table."""
+        """Return the links of flows, shape [F, H].
+
+        Parameters
+        ----------
+        sources, destinations : numpy.ndarray
+            Ends of the flows, shape [F].
+        distances : numpy.ndarray
+            Links from each vertex to some destinations, shape [D, V].
+        row : numpy.ndarray
+            Row of each flow's destination there, shape [F].
+        """
         left = distances[row, sources]
         if np.isinf(left).any():
             lost = int(np.flatnonzero(np.isinf(left))[0])
@@ -209,25 +220,25 @@ class GraphRoutes:
             raise RouteError(msg)
         hops = int(left.max(initial=0))
         links = np.full((sources.size, hops), NO_LINK, dtype=np.int64)
-        here = sources.astype(np.int64)
+        place = sources.astype(np.int64)
         number = destinations + sources * np.int64(self.endpoints)
         for hop in range(hops):
-            moving = np.flatnonzero(here != destinations)
-            out = self._out[here[moving]]
+            moving = np.flatnonzero(place != destinations)
+            out = self._out[place[moving]]
             heads = self.wiring.heads[np.maximum(out, 0)]
-            ahead = distances[row[moving][:, None], heads] == (left[moving] - hop - 1)[:, None]
-            good = ahead & (out != NO_LINK)
-            count = good.sum(axis=1)
+            is_nearer = distances[row[moving][:, None], heads] == (left[moving] - hop - 1)[:, None]
+            leads_on = is_nearer & (out != NO_LINK)
+            count = leads_on.sum(axis=1)
             turn = number[moving] % count
             number[moving] //= count
-            chosen = np.argmax(good.cumsum(axis=1) > turn[:, None], axis=1)
+            chosen = np.argmax(leads_on.cumsum(axis=1) > turn[:, None], axis=1)
             links[moving, hop] = out[np.arange(moving.size), chosen]
-            here[moving] = heads[np.arange(moving.size), chosen]
+            place[moving] = heads[np.arange(moving.size), chosen]
         return links
 
 
 def detours(wiring: Wiring, routes: np.ndarray, flows: Flows, failed: np.ndarray) -> np.ndarray:
-    """Return routes in which flows that would cross failed links take a shortest way without them.
+    """Return routes on which flows avoid failed links by shortest paths.
 
     Parameters
     ----------
@@ -243,12 +254,12 @@ def detours(wiring: Wiring, routes: np.ndarray, flows: Flows, failed: np.ndarray
     Returns
     -------
     numpy.ndarray
-        Shape [F, H']. A flow that has no way left keeps its route over the failed link, and so waits.
+        Shape [F, H']. A flow that has no path left keeps its route over the failed link, and so waits.
 
     Notes
     -----
-    Endpoints may forward for others, as those of a node do whose own cards failed. Equally short ways are
-    shared out among flows as `simulator.topology.graphs.GraphRoutes` says.
+    Endpoints may forward for others, as do those of a node for one whose own card failed. Flows are spread
+    over equally short paths as in `GraphRoutes`.
     """
     alive = np.ones(wiring.links, dtype=bool)
     alive[failed] = False
@@ -275,7 +286,7 @@ def detours(wiring: Wiring, routes: np.ndarray, flows: Flows, failed: np.ndarray
 
 
 def _reached(wiring: Wiring, vertices: int, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-    """Return whether a way leads from each source to its destination, shape [F]."""
+    """Return whether a path leads from each source to its destination, shape [F]."""
     ends = (wiring.tails, wiring.heads)
     graph = scipy.sparse.csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
     starts, which = np.unique(sources, return_inverse=True)
@@ -290,7 +301,7 @@ def switch_links(wiring: Wiring, switch: int) -> np.ndarray:
 
 
 def port_links(wiring: Wiring, endpoint: int, lane: int) -> np.ndarray:
-    """Return both ways of an endpoint's port; none if it has no such lane.
+    """Return the links of an endpoint's port in both directions; none if it has no such lane.
 
     Parameters
     ----------
@@ -299,12 +310,12 @@ def port_links(wiring: Wiring, endpoint: int, lane: int) -> np.ndarray:
     endpoint : int
         The endpoint.
     lane : int
-        Which of the links that leave it, and of those that end at it, in the wiring's order, from 0.
+        Place of the link among those that leave the endpoint, in the wiring's order, from 0.
     """
-    sides = [np.flatnonzero(ends == endpoint) for ends in (wiring.tails, wiring.heads)]
-    if lane >= sides[0].size:
+    leaving = np.flatnonzero(wiring.tails == endpoint)
+    if lane >= leaving.size:
         return np.empty(0, dtype=np.int64)
-    out = sides[0][lane]
+    out = leaving[lane]
     twins = np.flatnonzero((wiring.tails == wiring.tails[out]) & (wiring.heads == wiring.heads[out]))
     back = np.flatnonzero((wiring.tails == wiring.heads[out]) & (wiring.heads == endpoint))
     place = int(np.flatnonzero(twins == out)[0])
@@ -312,7 +323,7 @@ def port_links(wiring: Wiring, endpoint: int, lane: int) -> np.ndarray:
 
 
 def shared_loads(ways: list[np.ndarray], latency_s: np.ndarray, flows: Flows) -> Loads:
-    """Return the loads of flows of which each of several routes [F, H] carries an equal share."""
+    """Return the loads of flows that are split equally over several sets of routes, shape [F, H] each."""
     if len(ways) == 1:
         return route_loads(ways[0], latency_s, flows.weights)
     weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
@@ -358,16 +369,16 @@ class GraphFabric(Fabric, Protocol):
 
     @property
     def views(self) -> tuple[Self, ...]:
-        """The fabric as each equal share of a flow sees it; itself alone where a flow has one path."""
+        """The fabric as each equal share of a flow is routed; itself alone where a flow has one path."""
         return (self,)
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link, each share of a flow on a path of its own."""
+        """Return the loads of flows of equal rate on links, each share of a flow on a path of its own."""
         ways = [view.route(circuits, flows) for view in self.views]
         return shared_loads(ways, self._link_graph.latency_s, flows)
 
     def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
-        """Return the same past links that carry nothing, shape [n]."""
+        """Return the loads as `loads` does, with flows led round failed links, shape [n]."""
         ways = [view.around(circuits, flows, failed) for view in self.views]
         return shared_loads(ways, self._link_graph.latency_s, flows)
 
@@ -388,7 +399,7 @@ class Edge:
     head: str
     """Node at which it ends."""
     attributes: Mapping[str, Any]
-    """What it says."""
+    """Its attributes as the file has them."""
     index: int
     """Place among the edges of the file."""
 
@@ -407,9 +418,9 @@ class Drawing:
     directed: bool
     """Whether edges lead one way only."""
     attributes: Mapping[str, Any]
-    """What the graph says."""
+    """Attributes of the graph."""
     nodes: Mapping[str, Mapping[str, Any]]
-    """What each node says, in the order of the file."""
+    """Attributes of each node, in the order of the file."""
     edges: tuple[Edge, ...]
     """Edges, in the order of the file."""
     node_lines: Mapping[str, int] = field(default_factory=dict)
@@ -417,7 +428,7 @@ class Drawing:
     edge_lines: tuple[int, ...] = ()
     """Line on which each edge begins, where the format tells."""
     edge_key: str = "links"
-    """What the file calls its edges."""
+    """Key of the edges in the file."""
 
     def where_node(self, name: str) -> str:
         """Return where a node stands: file and line, or file and key."""
@@ -439,13 +450,13 @@ class Drawing:
         Parameters
         ----------
         attributes : mapping
-            Of a node, an edge or the graph.
+            Attributes of a node, an edge or the graph.
         key : str
             Its name, whose suffix is the unit.
         where : str
             Place for the message.
         default : float, optional
-            What stands for a missing one.
+            Value of a missing attribute.
 
         Raises
         ------
@@ -510,42 +521,56 @@ def _graphml(path: Path) -> Drawing:
     except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
         msg = f"{path.name}{_line_of_value(text, str(error))}: not GraphML: {error}"
         raise ParameterError(msg) from None
-    nodes = {str(name): dict(attributes) for name, attributes in graph.nodes(data=True)}
-    lines = {
-        found[1]: text.count("\n", 0, found.start()) + 1
+    node_lines = {
+        found[1]: _line_at(text, found.start())
         for found in re.finditer(r"<node\b[^>]*?\bid\s*=\s*[\"']([^\"']*)[\"']", text)
     }
-    ends = [_ends(found[0]) for found in re.finditer(r"<edge\b[^>]*>", text)]
-    starts = [text.count("\n", 0, found.start()) + 1 for found in re.finditer(r"<edge\b", text)]
-    for pair, line in zip(ends, starts, strict=True):
-        missing = [end for end in pair if end not in lines]
-        if missing:
-            msg = f"{path.name}:{line}: an edge must name two nodes as source and target; no '{missing[0]}'"
-            raise ParameterError(msg)
+    lines_left = _edge_lines(path, text, node_lines)
     edges, edge_lines = [], []
-    left: dict[frozenset[str], list[int]] = {}
-    for pair, line in zip(ends, starts, strict=True):
-        left.setdefault(frozenset(pair), []).append(line)
     for index, (tail, head, attributes) in enumerate(graph.edges(data=True)):
         edges.append(Edge(tail=str(tail), head=str(head), attributes=_without_id(attributes), index=index))
-        known = left.get(frozenset((str(tail), str(head))), [])
-        edge_lines.append(known.pop(0) if known else 1)
+        lines = lines_left.get(frozenset((str(tail), str(head))), [])
+        edge_lines.append(lines.pop(0) if lines else 1)
     return Drawing(
         file=path.name,
         directed=graph.is_directed(),
         attributes={key: value for key, value in graph.graph.items() if not key.endswith("_default")},
-        nodes=nodes,
+        nodes={str(name): dict(attributes) for name, attributes in graph.nodes(data=True)},
         edges=tuple(edges),
-        node_lines=lines,
+        node_lines=node_lines,
         edge_lines=tuple(edge_lines),
     )
 
 
+def _edge_lines(path: Path, text: str, nodes: Mapping[str, int]) -> dict[frozenset[str], list[int]]:
+    """Return the lines of a GraphML file on which the edges between two nodes begin, by the pair of nodes.
+
+    Raises
+    ------
+    ParameterError
+        If an edge names a node that the file does not have.
+    """
+    lines: dict[frozenset[str], list[int]] = {}
+    for tag in re.finditer(r"<edge\b[^>]*>", text):
+        ends, line = _ends(tag[0]), _line_at(text, tag.start())
+        missing = [end for end in ends if end not in nodes]
+        if missing:
+            msg = f"{path.name}:{line}: an edge must name two nodes as source and target; no '{missing[0]}'"
+            raise ParameterError(msg)
+        lines.setdefault(frozenset(ends), []).append(line)
+    return lines
+
+
+def _line_at(text: str, place: int) -> int:
+    """Return the line, from 1, of a place in a text."""
+    return text.count("\n", 0, place) + 1
+
+
 def _line_of_value(text: str, message: str) -> str:
-    """Return ``:line`` of the text that a message quotes, if it stands in one place only."""
+    """Return ``:line`` of the value that an error message quotes, if a text has it in one place only."""
     quoted = re.search(r"'([^']+)'", message)
-    lines = [] if quoted is None else list(re.finditer(rf">\s*{re.escape(quoted[1])}\s*<", text))
-    return f":{text.count(chr(10), 0, lines[0].start()) + 1}" if len(lines) == 1 else ""
+    places = [] if quoted is None else list(re.finditer(rf">\s*{re.escape(quoted[1])}\s*<", text))
+    return f":{_line_at(text, places[0].start())}" if len(places) == 1 else ""
 
 
 def _ends(tag: str) -> tuple[str, str]:
@@ -581,8 +606,8 @@ def _node_link(path: Path) -> Drawing:
         if missing:
             msg = f"{path.name}: {key}[{index}] must name two nodes as source and target; no '{missing[0]}'"
             raise ParameterError(msg)
-        said = {name: value for name, value in edge.items() if name not in {"source", "target", "key"}}
-        edges.append(Edge(tail=ends[0], head=ends[1], attributes=said, index=index))
+        attributes = {name: value for name, value in edge.items() if name not in {"source", "target", "key"}}
+        edges.append(Edge(tail=ends[0], head=ends[1], attributes=attributes, index=index))
     graph = content.get("graph", {})
     own = {name: value for name, value in content.items() if name not in _RESERVED}
     return Drawing(
@@ -598,19 +623,19 @@ def _node_link(path: Path) -> Drawing:
 ENDPOINT, SWITCH = "endpoint", "switch"
 """Values of a node's ``kind``."""
 NODE_KEYS = ("kind", "static_w", "price_usd", "label")
-"""What a node may say."""
+"""Attributes that a node may have."""
 EDGE_KEYS = ("capacity_bytes_per_s", "latency_s", "energy_j_per_bit", "static_w", "price_usd", "label")
-"""What an edge may say; the first two it must, or the graph for all of them."""
+"""Attributes that an edge may have; the first two it must have, or the graph for all edges."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DrawnFabric(GraphFabric):
-    """A network as a file draws it.
+    """Network that a file describes as a graph.
 
     Notes
     -----
     Endpoints are numbered in the order of the file. An undirected edge is a link each way, of the edge's
-    capacity both times. Power and price of nodes and edges are those of the file, none where it is silent.
+    capacity each time. Power and price of nodes and edges are those of the file, 0 where it has none.
     """
 
     name: str
@@ -645,7 +670,7 @@ class DrawnFabric(GraphFabric):
         return self.parts
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        """Return the dynamic energy of carrying all the flows once, over every link of their routes."""
         links = self.route(None, flows)
         if flows.weights is None:
             return (
@@ -656,7 +681,7 @@ class DrawnFabric(GraphFabric):
 
 
 def load_graph(path: Path, *, endpoints: int | None = None) -> DrawnFabric:
-    """Return the fabric that a file draws.
+    """Return the fabric that a file describes.
 
     Parameters
     ----------
@@ -722,7 +747,7 @@ def _check_keys(attributes: Mapping[str, Any], known: tuple[str, ...], where: st
 
 
 def _wiring(drawing: Drawing, vertex: dict[str, int]) -> tuple[Wiring, np.ndarray]:
-    """Return the links of a drawing and the energy of a bit over each."""
+    """Return the links of a drawing, and the energy in J of a bit over each, shape [L]."""
     rows: list[tuple[int, int, float, float, float]] = []
     for edge in drawing.edges:
         where = drawing.where_edge(edge)
@@ -750,7 +775,7 @@ def _wiring(drawing: Drawing, vertex: dict[str, int]) -> tuple[Wiring, np.ndarra
 
 
 def _needed(drawing: Drawing, edge: Edge, key: str) -> float:
-    """Return a number that an edge, or the graph for all edges, must say."""
+    """Return an attribute that an edge must have, or the graph for all edges."""
     where = drawing.where_edge(edge)
     if key in edge.attributes:
         return drawing.number(edge.attributes, key, where)
@@ -774,7 +799,7 @@ def _node_size(drawing: Drawing, endpoints: int) -> int:
 
 
 def _check_connected(drawing: Drawing, wiring: Wiring, names: list[str], vertices: int) -> None:
-    """Refuse a drawing of which an endpoint does not reach another."""
+    """Raise a ParameterError if some endpoint does not reach all others."""
     ends = (wiring.tails, wiring.heads)
     graph = scipy.sparse.csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
     _, part = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")
@@ -788,12 +813,12 @@ def _check_connected(drawing: Drawing, wiring: Wiring, names: list[str], vertice
 
 
 def _parts(drawing: Drawing, kinds: dict[str, str]) -> dict[str, BillItem]:
-    """Return power and price of nodes of each kind and of edges, all on average."""
+    """Return the bill of a drawing: nodes of each kind and edges, with mean power and price."""
     where = {name: drawing.where_node(name) for name in drawing.nodes}
     found = {}
     for kind in (ENDPOINT, SWITCH):
-        mine = [(drawing.nodes[name], where[name]) for name in kinds if kinds[name] == kind]
-        found[kind] = _mean(drawing, mine)
+        nodes = [(drawing.nodes[name], where[name]) for name in kinds if kinds[name] == kind]
+        found[kind] = _mean(drawing, nodes)
     found["link"] = _mean(drawing, [(edge.attributes, drawing.where_edge(edge)) for edge in drawing.edges])
     return found
 
@@ -802,11 +827,11 @@ def _mean(drawing: Drawing, owners: list[tuple[Mapping[str, Any], str]]) -> Bill
     watts = [drawing.number(attributes, "static_w", where, default=0.0) for attributes, where in owners]
     usd = [drawing.number(attributes, "price_usd", where, default=0.0) for attributes, where in owners]
     count = max(1, len(owners))
-    told = {key for attributes, _ in owners for key in attributes}
+    given = {key for attributes, _ in owners for key in attributes}
     keys = {"w_each": "static_w", "usd_each": "price_usd"}
     return BillItem(
         count=len(owners),
         w_each=sum(watts) / count,
         usd_each=sum(usd) / count,
-        untold=tuple(name for name, key in keys.items() if owners and key not in told),
+        untold=tuple(name for name, key in keys.items() if owners and key not in given),
     )

@@ -1,6 +1,6 @@
-"""Switched domain, cards, cables and bill of materials of a node, whichever fabric joins the nodes.
+"""Parts of a network that do not depend on its fabric: scale-up domain, library protocols, cards and cables.
 
-The light of a module must arrive: the loss that a link may have is held against what lies on its way.
+Also the bill of materials that lists them, and the loss budget by which a link of pluggable optics closes.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ class HopBudget:
     """Power budget of one link of pluggable optics."""
 
     losses_db: tuple[tuple[str, float], ...]
-    """Each element of the way with its loss, the margin last."""
+    """Name and loss of each element of the link, the margin last."""
     allowed_loss_db: float
     """Loss that the optics may have between them."""
 
     @property
     def loss_db(self) -> float:
-        """Loss of the whole way, margin included."""
+        """Loss of the whole link, margin included."""
         return sum(loss for _, loss in self.losses_db)
 
     @property
     def spare_db(self) -> float:
-        """Loss that is left to spend; the link closes if it is not negative."""
+        """Loss that may be added; the link closes if it is not negative."""
         return self.allowed_loss_db - self.loss_db
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpticalHop(Checked):
-    """A class of pluggable optics and the passive way between two of them.
+    """Class of pluggable optics, and the passive elements between two of them.
 
     Notes
     -----
-    The channel insertion loss of a standard is what transmitter power and receiver sensitivity leave once
-    penalties of modulation, reflections and dispersion are paid: connectors, fibre and whatever else lies on
-    the way have to fit into it.
+    The channel insertion loss of a standard is the difference of transmitter power and receiver sensitivity
+    less the penalties of modulation, reflections and dispersion; connectors, fibre and all other passive
+    elements have to fit into it.
     """
 
     name: str = "hop"
@@ -54,13 +54,13 @@ class OpticalHop(Checked):
     allowed_loss_db: float
     """Channel insertion loss of the standard."""
     connectors: int
-    """Mated connectors on the way."""
+    """Mated connectors in the link."""
     connector_loss_db: float
     """Loss of one."""
     fibre_loss_db_per_m: float
     """Loss of the fibre at the standard's wavelengths."""
     margin_db: float
-    """Kept for ageing and repair."""
+    """Loss kept for ageing and repair."""
 
     def budget(self, fibre_m: float) -> HopBudget:
         """Return the loss budget of a link."""
@@ -98,7 +98,7 @@ load_hop = Shelf(OpticalHop, Path(__file__).parents[1] / "parameters" / "optical
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol(Checked):
-    """Protocol of a communication library: quick and wasteful of bandwidth, or slow and thrifty."""
+    """Protocol of a communication library, of low latency or of high bandwidth."""
 
     name: str = "protocol"
     """Name shown in records."""
@@ -118,9 +118,9 @@ class Protocol(Checked):
     """Part of the vector that all channels have under way at once. Levels of a collective inside nodes and
     between them work on different chunks at the same time; on one after the other if it is infinite."""
     network_bytes_per_s: Positive = math.inf
-    """Most that a rank passes between nodes, whatever its card, as where a host looks at every flag."""
+    """Highest rate of a rank between nodes whatever its card, where a host has to look at every flag."""
     post_s: float = 0.0
-    """Time in which a host posts a message to another node; the first of a step is within the hop."""
+    """Time in which a host posts a message to another node; that of a step's first message is in the hop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +142,10 @@ class NodeAdder(Adder):
     """Reduction in the switches of a node, whose sums may go on to other nodes."""
 
     tree_wait_s: float = 0.0
-    """Further time of each part that is under way at once whose sum goes on between nodes."""
+    """Further time of each part under way (`chunk_bytes`) if its sum goes on between nodes."""
 
     def feeding_trees(self, port_bytes_per_s: float) -> NodeAdder:
-        """Return an adder each of whose parts goes on, on ports of some rate."""
+        """Return the adder with sums that go on between nodes, given the rate of a port."""
         longer = self.tree_wait_s * port_bytes_per_s / self.chunk_bytes
         efficiency = 1.0 / (1.0 / self.efficiency + longer)
         return replace(self, start_s=self.start_s + self.tree_wait_s, efficiency=efficiency)
@@ -156,17 +156,17 @@ class BillItem(Checked):
     """One line of a bill of materials."""
 
     count: int
-    """How many."""
+    """Number of parts."""
     w_each: float
     """Power of one, watt."""
     usd_each: float
     """Price of one, US dollar."""
     fibre_ends: int = 0
-    """Fibres that end at one."""
+    """Fibres that end at one part."""
     fibre_m: float = 0.0
-    """Fibre that one lights, its half of each link."""
+    """Length of fibre that one part lights, its half of each link."""
     untold: tuple[str, ...] = ()
-    """Names of those of its numbers that nobody gave; they count as zero."""
+    """Names of the numbers that were not given; they count as zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ class ScaleUp(Checked):
         return self.node_of(sources) * self.size + self.rail_of(destinations)
 
     def nodes(self, endpoints: int) -> int:
-        """Return how many nodes hold so many endpoints.
+        """Return the number of nodes that hold some endpoints.
 
         Raises
         ------
@@ -233,15 +233,15 @@ class ScaleUp(Checked):
         return math.ceil(endpoints / self.size)
 
     def item(self, accelerators: int) -> BillItem:
-        """Return the switches of so many accelerators as a line of a bill of materials."""
+        """Return the switches of some accelerators as a line of a bill of materials."""
         return BillItem(count=accelerators, w_each=self.static_w, usd_each=self.price_usd)
 
     def transfer_energy_j(self, moved_bytes: float) -> float:
-        """Return the dynamic energy of moving so many bytes from accelerator to accelerator."""
+        """Return the dynamic energy of moving bytes from accelerator to accelerator."""
         return moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
 
     def off_node(self, flows: Flows) -> np.ndarray:
-        """Return which flows leave their node, shape [F]."""
+        """Return whether each flow leaves its node, shape [F]."""
         return self.node_of(flows.sources) != self.node_of(flows.destinations)
 
 
@@ -265,11 +265,11 @@ class Nic(Checked):
     """Price of a card."""
 
     def item(self, count: int) -> BillItem:
-        """Return so many cards as a line of a bill of materials."""
+        """Return some cards as a line of a bill of materials."""
         return BillItem(count=count, w_each=self.static_w, usd_each=self.price_usd)
 
     def transfer_energy_j(self, moved_bytes: float) -> float:
-        """Return the dynamic energy of the two cards that so many bytes pass."""
+        """Return the dynamic energy of the two cards through which bytes pass."""
         return 2 * moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
 
 
@@ -289,12 +289,12 @@ def bill_price_usd(bill: Mapping[str, BillItem]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CablePlant(Checked):
-    """Single-mode fibre and the panels that it is patched through.
+    """Single-mode fibre, and the patch panels through which it goes.
 
     Notes
     -----
-    Every optical end on a bill says how many fibres end at it and how much fibre it lights, its half of each
-    link. Each fibre end passes `panels` places of a patch panel.
+    A bill gives the fibres that end at each optical part, and the length of fibre that the part lights, its
+    half of each link. Each end of a fibre takes `panels` places in patch panels.
     """
 
     name: str = "cables"
@@ -314,7 +314,7 @@ class CablePlant(Checked):
         Parameters
         ----------
         parts : mapping of str to BillItem
-            Bill of a fabric; what is not optical needs none.
+            Bill of a fabric; parts that are not optical need none.
         """
         fibre_m = sum(item.count * item.fibre_m for item in parts.values())
         ends = sum(item.count * item.fibre_ends for item in parts.values())

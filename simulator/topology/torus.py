@@ -1,9 +1,8 @@
-"""Tori of any shape, regular and twisted: links, shortest ways, and the load of a uniform all-to-all.
+"""Tori of any shape, regular and twisted: links, shortest paths, and the load of a uniform all-to-all.
 
-A torus is the integer grid modulo a lattice. It looks the same from every node, so what holds for node 0
-holds for all, and the links of one direction carry equal loads: sums over N displacements give exact answers
-where a linear programme over N^2 flows would be needed. A torus may be built of cubes that circuit switches
-join.
+A torus is the integer grid modulo a lattice. It looks the same from every node, so results for node 0 hold
+for all, and the links of one direction carry equal loads: sums over N displacements give exact answers where
+a linear programme over N^2 flows would be needed. A torus may be built of cubes that circuit switches join.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,12 +24,12 @@ from simulator.topology.graphs import NO_LINK
 
 
 class TorusSpreading(StrEnum):
-    """Spreading of flows over the equally short ways of a torus."""
+    """Spreading of flows over the equally short paths of a torus."""
 
     SPRAYED = "sprayed"
-    """Packets take all of them alike."""
+    """The packets of a flow take all of them equally."""
     STATIC = "static"
-    """Every flow takes one that its places give."""
+    """Every flow takes one, chosen by the places of its source and destination."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class CubeMachine:
         return self.cubes * self.links_per_cube
 
     def cubes_of(self, shape: Sequence[int]) -> int:
-        """Return how many cubes a slice takes.
+        """Return the number of cubes of a slice.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class CubeMachine:
         return found
 
     def goodput(self, slice_cubes: int, host_availability: float) -> float:
-        """Return the share of the machine that works in slices of so many cubes, any of which circuits join.
+        """Return the share of the machine that works in slices, each of any cubes, which circuits join.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class CubeMachine:
         return spliced_share(self.cubes, slice_cubes, self._cube_availability(host_availability))
 
     def static_goodput(self, slice_cubes: int, host_availability: float) -> float:
-        """Return the same without circuits: slices are fixed, and one works when all of its cubes are up."""
+        """Return the share without circuits: slices are fixed, and one works when all of its cubes are up."""
         return fixed_share(self.cubes, slice_cubes, self._cube_availability(host_availability))
 
     def _cube_availability(self, host_availability: float) -> float:
@@ -164,8 +164,8 @@ class Torus:
     """
 
     lattice: tuple[tuple[int, ...], ...]
-    """Rows that span the displacements which lead back to the start; upper triangular, diagonal positive.
-    Number of links passed along each axis; dimensionless."""
+    """Basis, as rows, of the displacements (links along each axis) that lead back to the start; upper
+    triangular with a positive diagonal."""
 
     def __post_init__(self) -> None:
         size = len(self.lattice)
@@ -202,7 +202,7 @@ class Torus:
 
     @cached_property
     def orders(self) -> tuple[int, ...]:
-        """Steps along each axis after which the start is reached again."""
+        """Number of steps along each axis after which the start is reached again."""
         return tuple(self._order(axis) for axis in range(self.axes))
 
     def _order(self, axis: int) -> int:
@@ -215,7 +215,7 @@ class Torus:
         return order
 
     def node(self, steps: np.ndarray) -> np.ndarray:
-        """Return the node that displacements from node 0 lead to.
+        """Return the nodes at displacements from node 0.
 
         Parameters
         ----------
@@ -270,9 +270,9 @@ class Torus:
 
         Notes
         -----
-        Every pair shares its unit equally among the shortest step vectors between them. All links of an axis
-        carry the same in both directions: N nodes' steps along it over its 2 N links. In which order steps
-        are taken does not matter once a node's traffic is the same everywhere.
+        Every pair splits its unit equally over the shortest step vectors between them. All links of an axis
+        carry the same in both directions: the steps of N nodes' traffic along it, over its 2 N links. The
+        order of steps does not matter, since all nodes send alike.
         """
         steps, ends = self.shortest
         share = 1.0 / np.bincount(ends, minlength=self.nodes)[ends]
@@ -285,18 +285,18 @@ class Torus:
 
     @property
     def distance_bound(self) -> float:
-        """Least load of the busiest link under any routing: distances over links out of a node."""
+        """Least load of the busiest link under any routing: sum of distances over links out of a node."""
         return float(self.distances.sum() / (2 * self.axes))
 
     @property
     def injection(self) -> float:
-        """Rate at which every node can send into a uniform all-to-all, over the rate of all its links."""
+        """Rate at which every node can send in a uniform all-to-all, over the rate of all its links."""
         if self.nodes == 1:
             return 1.0
         return (self.nodes - 1) / (2 * self.axes * self.max_link_load)
 
     def time_s(self, pair_bytes: float, link_bytes_per_s: float) -> float:
-        """Return the time of a uniform all-to-all that its busiest link takes.
+        """Return the time of a uniform all-to-all, which is that of its busiest link.
 
         Parameters
         ----------
@@ -368,9 +368,10 @@ def twisted(shape: Sequence[int]) -> Torus:
 
 
 def cube_sides(endpoints: int) -> tuple[int, int, int]:
-    """Return three sides of so many accelerators that are as equal as whole numbers allow, the longest first.
+    """Return three sides with a product of `endpoints`, as equal as whole numbers allow, the longest first.
 
-    The last axis, along which neighbours are numbered, then closes around the smallest groups of a plan.
+    The last axis, along which neighbours are numbered, is the shortest, so that it closes around the smallest
+    groups of a plan.
     """
     best = (1, 1, endpoints)
     for x in range(1, math.isqrt(endpoints) + 1):
@@ -383,18 +384,18 @@ def cube_sides(endpoints: int) -> tuple[int, int, int]:
 
 
 def even_sides(endpoints: int) -> tuple[int, int]:
-    """Return two sides of so many accelerators that are as equal as whole numbers allow, the longer first."""
+    """Return two sides with a product of `endpoints`, as equal as whole numbers allow, the longer first."""
     shorter = max(size for size in range(1, math.isqrt(endpoints) + 1) if endpoints % size == 0)
     return endpoints // shorter, shorter
 
 
 def sides_of(endpoints: int, x: int | None, y: int | None, *, unit: int = 1) -> tuple[int, int, int]:
-    """Return the sides of so many accelerators of which some are given, the others as equal as can be.
+    """Return three sides with a product of `endpoints`, some of them given, the others as equal as can be.
 
     Parameters
     ----------
     endpoints : int
-        Accelerators; where the given sides do not divide them, neither does what is returned.
+        Accelerators; if the given sides do not divide them, the product of the result differs.
     x, y : int, optional
         First and second side.
     unit : int
@@ -413,21 +414,21 @@ def sides_of(endpoints: int, x: int | None, y: int | None, *, unit: int = 1) -> 
 def sides_round(
     endpoints: int, blocks: tuple[int, ...], *, least: int, unit: int = 1
 ) -> list[tuple[int, int, int]]:
-    """Return the sides that close round the smallest block of neighbours: its axis or its face.
+    """Return shapes of a torus in which the smallest block of neighbours fills a whole axis or a whole face.
 
     Parameters
     ----------
     endpoints : int
         Accelerators.
     blocks : tuple of int
-        Neighbours that exchange; those of one, and of all, ask for nothing.
+        Sizes of the groups of neighbours that exchange; sizes of 1 and of all do not count.
     least, unit : int
         Shortest side, and the whole number of which all are multiples.
 
     Notes
     -----
-    The nearest ranks exchange most. On the last axis of a cube eight of 16 are an open line; on an axis of
-    eight, or 16 on a face of 4 x 4, every one has all its links.
+    The nearest ranks exchange most. Eight ranks on an axis of 16 are an open line; on an axis of eight, as 16
+    ranks on a face of 4 x 4, every rank can use all links of its axes.
     """
     block = next((size for size in sorted(blocks) if 1 < size < endpoints), 1)
     rest = endpoints // block
@@ -436,13 +437,29 @@ def sides_round(
 
 
 def face_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:
-    """Return the sides of every face of so many accelerators: 1, the shorter, the other."""
+    """Return the sides of all two-dimensional tori of `endpoints` nodes: 1, the shorter, the longer.
+
+    Parameters
+    ----------
+    endpoints : int
+        Nodes.
+    least : int
+        Shortest side.
+    """
     shortest = range(least, math.isqrt(endpoints) + 1)
     return [(1, y, endpoints // y) for y in shortest if endpoints % y == 0]
 
 
 def box_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:
-    """Return the sides of every box of so many accelerators, the shortest first and at least so long."""
+    """Return the sides of all three-dimensional tori of `endpoints` nodes, the shortest first.
+
+    Parameters
+    ----------
+    endpoints : int
+        Nodes.
+    least : int
+        Shortest side.
+    """
     return [
         (x, y, endpoints // (x * y))
         for x in range(least, math.isqrt(endpoints) + 1)
@@ -453,18 +470,30 @@ def box_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:
 
 
 FLOWS_AT_ONCE = 2**16
-"""Flows whose ways are looked at together, which bounds memory; dimensionless."""
+"""Flows whose paths are held at a time, which bounds memory; a choice."""
+
+
+class StepChoices(NamedTuple):
+    """Shortest step vectors from node 0 to each node."""
+
+    vectors: np.ndarray
+    """All of them in the order of their ends, shape [V, axes]."""
+    first: np.ndarray
+    """First vector to each node, shape [N]."""
+    counts: np.ndarray
+    """Number of vectors to each node, shape [N]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorusPaths:
-    """Routes on a torus: axis after axis, along a shortest step vector.
+    """Routes on a torus: axis after axis, along a shortest step vector (links along each axis, with sign).
 
     Notes
     -----
     Link ``2 axes e + 2 axis`` leads from node e forward along an axis, the next one back. Where several step
-    vectors are shortest, sources take turns by their places, so that a uniform all-to-all loads all links of
-    an axis alike; one-sided ties would put up to a quarter more on half of them.
+    vectors are shortest, sources take them in turns by their places, so that a uniform all-to-all loads all
+    links of an axis alike; if all took the same direction, half of the links would carry up to a quarter
+    more.
     """
 
     torus: Torus
@@ -489,49 +518,61 @@ class TorusPaths:
         return np.repeat(np.arange(self.torus.nodes), 2 * self.torus.axes)
 
     @cached_property
-    def _choices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shortest step vectors sorted by where they lead, the first of each end, and how many it has."""
+    def _choices(self) -> StepChoices:
+        """Shortest step vectors among which flows choose by their displacement."""
         steps, ends = self.torus.shortest
         order = np.lexsort((*steps.T[::-1], ends))
         counts = np.bincount(ends, minlength=self.torus.nodes)
-        return steps[order], np.concatenate([[0], np.cumsum(counts)[:-1]]), counts
+        first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        return StepChoices(vectors=steps[order], first=first, counts=counts)
 
     def steps(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the step vector of each flow, shape [F, axes]."""
-        here, there = self.places[sources], self.places[destinations]
-        if all(not any(row[axis + 1 :]) for axis, row in enumerate(self.torus.lattice)):
-            return self._regular_steps(here, there)
+        start, end = self.places[sources], self.places[destinations]
+        is_regular = all(not any(row[axis + 1 :]) for axis, row in enumerate(self.torus.lattice))
+        if is_regular:
+            return self._regular_steps(start, end)
         vectors, first, counts = self._choices
-        ahead = self.torus.node(there - here)
-        return vectors[first[ahead] + here.sum(axis=1) % counts[ahead]]
+        displacement = self.torus.node(end - start)
+        return vectors[first[displacement] + start.sum(axis=1) % counts[displacement]]
 
     def carried_bytes(self, flows: Flows) -> float:
-        """Return the bytes that cross links, counted at every link of each flow's way."""
+        """Return the bytes that cross links, counted at every link of each flow's path."""
         return flows.moved_bytes(np.abs(self.steps(flows.sources, flows.destinations)).sum(axis=1))
 
-    def _regular_steps(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """Return step vectors where every axis closes on itself: half way round, places take turns."""
+    def _regular_steps(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Return the step vectors on a torus whose axes close on themselves.
+
+        Parameters
+        ----------
+        start, end : numpy.ndarray
+            Places of sources and destinations, shape [F, axes].
+
+        Notes
+        -----
+        Half way round an axis both directions are as short; the parity of the other places decides.
+        """
         box = np.array(self.torus.box)
-        ahead = (there - here) % box
-        rest = (here + there).sum(axis=1, keepdims=True) - there
-        back = (2 * ahead > box) | ((2 * ahead == box) & (rest % 2 == 1))
-        return ahead - box * back
+        forward = (end - start) % box
+        others = (start + end).sum(axis=1, keepdims=True) - end
+        goes_back = (2 * forward > box) | ((2 * forward == box) & (others % 2 == 1))
+        return forward - box * goes_back
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with `NO_LINK`."""
         return self.links(sources, self.steps(sources, destinations))
 
     def every_way(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return all shortest ways: the flow that each belongs to, shape [W], and its steps, [W, axes]."""
+        """Return all shortest step vectors of flows, shape [W, axes], behind the flow of each, shape [W]."""
         vectors, first, counts = self._choices
-        ahead = self.torus.node(self.places[destinations] - self.places[sources])
-        ways = counts[ahead]
+        displacement = self.torus.node(self.places[destinations] - self.places[sources])
+        ways = counts[displacement]
         flow = np.repeat(np.arange(sources.size), ways)
         place = np.arange(flow.size) - np.repeat(np.cumsum(ways) - ways, ways)
-        return flow, vectors[first[ahead][flow] + place]
+        return flow, vectors[first[displacement][flow] + place]
 
     def sprayed(self, flows: Flows, graph: LinkGraph) -> Loads:
-        """Return what flows of equal rate take of every link if they share all their shortest ways evenly.
+        """Return the loads of flows of equal rate, each split equally over all its shortest step vectors.
 
         Parameters
         ----------
@@ -575,12 +616,12 @@ class TorusPaths:
         return links
 
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
-        """Return the shape of the box whose nodes, the last axis fastest, a group is; None if it is none.
+        """Return the shape of the box that a group fills; None if it fills none.
 
         Parameters
         ----------
         group : numpy.ndarray
-            Nodes, shape [n].
+            Nodes, in the order of the box with its last axis fastest, shape [n].
         """
         places = self.places[group]
         values = [np.unique(column) for column in places.T]

@@ -211,7 +211,7 @@ class StepExchanges:
             plan = network.plan(collective, rank_class)
             exchange = len(self._groups)
             self._groups.append(
-                [programs.groups[group] for group, _, _ in plan.parts if network.may_wait(group)]
+                [programs.groups[group] for group in plan.flow_groups if network.may_wait(group)]
             )
             self._of_work[number].append(exchange)
             (self._beside if is_collective else self._inner)[rank_class].append(exchange)

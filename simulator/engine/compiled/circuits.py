@@ -603,10 +603,10 @@ def serve(ints: Ints, reals: Reals, at: Offsets) -> bool:
         if locate(ints, reals, at, group):
             continue
         hurry = ints[at.is_over] and not progress
-        if hurry or not others_first(ints, reals, at, task_of(ints, at, actor)):
-            if move(ints, reals, at, group):
-                promise(ints, at, group)
-                progress = True
+        may_move = hurry or not others_first(ints, reals, at, task_of(ints, at, actor))
+        if may_move and move(ints, reals, at, group):
+            promise(ints, at, group)
+            progress = True
     return progress
 
 
@@ -645,21 +645,25 @@ def prefetch(ints: Ints, reals: Reals, at: Offsets, rank_class: int) -> None:
     first = ints[at.next_prefetch_task + rank_class]
     for place in range(first, ints[at.first_prefetch_task + rank_class + 1]):
         task = ints[at.prefetch_task + place]
-        if not ints[at.is_pending + task]:
-            if place == ints[at.next_prefetch_task + rank_class]:
-                ints[at.next_prefetch_task + rank_class] = place + 1
-            continue
-        work = ints[at.task_work + task]
-        start = ints[at.first_exchange_group + ints[at.first_exchange + work]]
-        end = ints[at.first_exchange_group + ints[at.first_exchange + work + 1]]
-        for p in range(start, end):
-            group = ints[at.exchange_group + p]
-            if not locate(ints, reals, at, group):
-                if not others_first(ints, reals, at, task) and not receives(ints, reals, at, rank_class):
-                    move(ints, reals, at, group)
+        if ints[at.is_pending + task]:
+            if prefetch_task(ints, reals, at, task):
                 return
-        if end > start:
-            return
+        elif place == ints[at.next_prefetch_task + rank_class]:
+            ints[at.next_prefetch_task + rank_class] = place + 1
+
+
+def prefetch_task(ints: Ints, reals: Reals, at: Offsets, task: int) -> bool:
+    """Turn idle ports to the first group of a task that lacks circuits; return whether the task takes any."""
+    work, rank_class = ints[at.task_work + task], ints[at.task_class + task]
+    start = ints[at.first_exchange_group + ints[at.first_exchange + work]]
+    end = ints[at.first_exchange_group + ints[at.first_exchange + work + 1]]
+    for p in range(start, end):
+        group = ints[at.exchange_group + p]
+        if not locate(ints, reals, at, group):
+            if not others_first(ints, reals, at, task) and not receives(ints, reals, at, rank_class):
+                move(ints, reals, at, group)
+            return True
+    return end > start
 
 
 def receives(ints: Ints, reals: Reals, at: Offsets, rank_class: int) -> bool:

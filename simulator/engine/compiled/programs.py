@@ -203,7 +203,7 @@ class StepStructure:
 
 
 def _shift(operator: Operator) -> int:
-    """Return how many stages on an operator sends to; 0 if it stays within its class."""
+    """Return the number of classes from an operator's sender to its receiver; 0 within a class."""
     return operator.shift if isinstance(operator, Collective) else 0
 
 
@@ -300,7 +300,7 @@ class StepNetwork:
         self._loads: dict[FlowGroup, FlowGroup | Loads] = {}
         self.traffic.price((work.operator, work.rank_class) for work in structure.works)
         self.turns = not all(
-            self.network.locate(group) for plan in self.traffic.plans for group, _, _ in plan.parts
+            self.network.locate(group) for plan in self.traffic.plans for group in plan.flow_groups
         )
         """Whether circuits turn during the step, for some group lacks a circuit at the start."""
         self.by_parts = self.turns and fabric.traits.endpoint_lanes is None
@@ -323,7 +323,7 @@ class StepNetwork:
     def _check_plan(self, plan: PricedCollective) -> PricedCollective:
         """Return a plan, having checked that the loop covers its groups."""
         capacity = self.network.graph.capacity_bytes_per_s
-        for group, _, _ in plan.parts:
+        for group in plan.flow_groups:
             if self.by_parts:
                 self.parts(group)
                 continue
@@ -410,9 +410,9 @@ class Programs:
         self.code: list[Instruction] = []
         """Instructions of all programs."""
         self.charges: list[Charge] = []
-        """Charges, by the number that instructions have for them."""
+        """Charges, in the order of their numbers in instructions."""
         self.groups: dict[FlowGroup, int] = {}
-        """Groups of flows, by the same."""
+        """Number in instructions of each group of flows."""
         self.collective_share = node.collective_share
         self._ranks = structure.graph.layout.ranks_per_class
         self._node = node
@@ -633,7 +633,7 @@ class Programs:
         following = next_uneven(coming)
         if following is None:
             return []
-        groups = [group for group, _, _ in self._network.plan(following, rank_class).parts]
+        groups = self._network.plan(following, rank_class).flow_groups
         waiting = [group for group in groups if self._network.may_wait(group)]
         return [
             Instruction(

@@ -1,31 +1,39 @@
 """State of the event loop: its tables, the events and their queues, and the transfers that share links.
 
-State. All state is numbers in two flat arrays, whole numbers (``ints``) and reals (``reals``), in which
-tables stand one behind the other. `Offsets` (``at``) names every table with its shape and unit and holds the
-place at which it begins: ``ints[at.channel + task]`` is a task's channel, ``reals[at.now_s]`` the clock. Rows
-of unequal length are two tables: row n of `dependency` is its entries from ``first_dependency[n]`` to before
-``first_dependency[n + 1]`` (`row`). The index of a table is the number of one of these:
+Tables. All state is numbers in two flat arrays, whole numbers (``ints``) and reals (``reals``), in which
+tables stand one behind the other. `Offsets` (``at``) names every table with its shape and unit, and holds the
+place at which it begins: ``ints[at.channel + task]`` is the channel of a task, ``reals[at.now_s]`` the clock.
+Rows of unequal length take two tables: row n of `dependency` is its entries from ``first_dependency[n]`` to
+before ``first_dependency[n + 1]`` (`row`). These things are numbered from 0, and index the tables:
 
-- task: a task of the graph, by its place there; work: an operator of one class, the same for equal tasks;
-- class: a class of identical ranks; channel: a queue of tasks that run beside compute, one at a time;
-- actor: a process that runs tasks one after the other (the compute of a class, or one task beside compute);
-  the actors behind these are children: parts of a task that run at once, such as the levels of a collective;
-- instruction: a line of a program (`Op`), which an actor runs for a task as the reference runs a generator;
-- group: a group of identical flows; route: the links that a group loads, and how often; link: a class of
-  links that all groups load alike, hence one constraint (lanes of endpoints, if any, come first, one by one);
-- transfer: a group that moves now, by its place in the order in which the reference sums loads;
-- exchange: a collective of a work that may share links with others; endpoint, lane, cell, entry, move and
-  change: see `simulator.engine.compiled.circuits`.
+- class: identical ranks, which the step simulates once;
+- task: a task of the graph, by its place there;
+- work: an operator on a class, the same for equal tasks;
+- actor: a process that runs tasks one after the other: the compute of a class, or one task beside compute;
+- child: an actor behind all these, which runs a part of a task beside the rest of it;
+- channel: a queue of tasks beside compute, of which one runs at a time;
+- instruction: a line of a program (`Op`); an actor runs the program of a task as the reference a generator;
+- group: identical flows of a collective's round, which move as one;
+- route: the links that a group loads, and by how much;
+- link: a class of links that all groups load alike, hence one constraint; lanes of endpoints, if there are
+  any, come first and one by one;
+- transfer: a group that moves now;
+- exchange: a collective of a work that may share links with others;
+- endpoint, lane, cell, entry, move, change: see `simulator.engine.compiled.circuits`.
+
+A task. Its actor waits until all that it depends on is done, then for its channel if it has one, then runs
+its program, as often as the task says. A program waits in its instructions: for time to pass, for circuits,
+for the end of a transfer, or for children. At the end of the task the actor takes its next one.
 
 Events. An event is ``kind + KINDS * subject``:
 
 ==============  ========  =============================================================================
 kind            subject   effect
 ==============  ========  =============================================================================
-RESUME          actor     runs its program up to where it waits again; a task's end frees its channel
-TASK_DONE       task      actors whose tasks wait for it go on
+RESUME          actor     goes on with its program, or its next task, up to where it waits again
+TASK_DONE       task      actors that wait for it go on
 CHANNEL_FREE    channel   the first actor in its queue gets it
-CHILD_ENDED     actor     one child (or the product beside it) fewer to wait for; at none it goes on
+CHILD_ENDED     actor     has one child (or the product beside it) fewer to wait for; goes on if none
 TRANSFERS_END   wake-up   transfers without bytes left end, the others share the links anew, and circuits
                           turn to what waits; void if the wake-up is not the latest one
 MOVE_BEGINS     move      its ports begin to move; its end is set for when they have settled
@@ -33,11 +41,12 @@ MOVE_ENDS       move      light passes its links again, and what waits for circu
 ==============  ========  =============================================================================
 
 Order. Events go by time. Of those of one instant the starts of actors and of moves go first, then those that
-were set before it, then those that are set during it, each in the order in which they were set. This is the
+were set before the instant, then those set during it, each in the order in which they were set. This is the
 order of simpy in the reference, so that ties end alike to the last bit.
 
 Shares. Transfers run at max-min fair rates, found by progressive filling (Bertsekas and Gallager, Data
-Networks, 2nd ed., section 6.5.2); they are shared anew whenever one starts or ends on links of another.
+Networks, 2nd ed., section 6.5.2); they are shared anew whenever one starts or ends on links of another. Sums
+go by `transfer_order`, as in the reference.
 """
 
 from __future__ import annotations
@@ -120,26 +129,27 @@ class Offsets(NamedTuple):
     """Places at which the tables begin, by subject.
 
     A comment gives the unit of a table of reals (or "real"; all others hold whole numbers), and ends with the
-    table's shape; without a shape it is a single number. Fields marked "constant" are no places but numbers
-    themselves. A step that lacks a table has 0 in its place, and nothing reads it.
+    table's shape, [actors, children] being all actors and their children; without a shape it is a single
+    number. Fields marked "constant" are no places but the numbers themselves. A step that lacks a table has 0
+    in its place, and nothing reads it.
     """
 
     # Actors; the first `actor_count` have tasks, their children follow.
     actor_count: int  # Constant: actors that have tasks.
-    first_child: int  # Child beside a product, or -1; the levels of a collective are the next ones; [actors].
-    parent: int  # Actor that a child works for; [actors].
-    first_actor_task: int  # First place in `actor_task`; [actors with tasks + 1].
-    actor_task: int  # Tasks of each actor in the order in which it runs them.
+    first_child: int  # Child beside a product, or -1; those for levels follow it; [actors, children].
+    parent: int  # Actor that a child works for; [actors, children].
+    first_actor_task: int  # First place in `actor_task`; [actors + 1].
+    actor_task: int  # Tasks of each actor in the order in which it runs them; [tasks].
     position: int  # Place in `actor_task` of the present task; [actors].
     phase: int  # `AWAITS_TASKS`, `AWAITS_CHANNEL` or `RUNNING`; [actors].
     next_dependency: int  # Place in `dependency` of the first task not known to be done; [actors].
-    program_counter: int  # Next instruction; [actors].
-    runs_left: int  # Runs of the task's program that are left; [actors].
-    pending: int  # Children, and a product beside them, that it waits for; [actors].
-    next_waiter: int  # Next actor that waits for the same task, or -1; [actors with tasks].
-    next_queued: int  # Next actor in the queue of the same channel, or -1; [actors with tasks].
-    mark_s: int  # Time of its last `Op.MARK`, s; [actors].
-    sequence_start_s: int  # Time of its last `Op.BEGIN_SEQUENCE`, s; [actors].
+    program_counter: int  # Next instruction; [actors, children].
+    runs_left: int  # Runs of the task's program that are left; [actors, children].
+    pending: int  # Children, and a product beside them, that it waits for; [actors, children].
+    next_waiter: int  # Next actor that waits for the same task, or -1; [actors].
+    next_queued: int  # Next actor in the queue of the same channel, or -1; [actors].
+    mark_s: int  # Time of its last `Op.MARK`, s; [actors, children].
+    sequence_start_s: int  # Time of its last `Op.BEGIN_SEQUENCE`, s; [actors, children].
     # Tasks.
     program_start: int  # First instruction; [tasks].
     multiplicity: int  # Runs of the program; [tasks].
@@ -149,7 +159,7 @@ class Offsets(NamedTuple):
     first_waiter: int  # First actor that waits for it, or -1; [tasks].
     last_waiter: int  # Last actor that waits for it; [tasks].
     first_dependency: int  # First place in `dependency`; [tasks + 1].
-    dependency: int  # Tasks that each task has to wait for.
+    dependency: int  # Tasks that each task has to wait for; [dependencies].
     ended_task: int  # Tasks in the order in which they ended, `ended_count` of them; [tasks].
     ended_count: int  # Tasks that have ended.
     task_start_s: int  # Start, s; [tasks].
@@ -167,7 +177,7 @@ class Offsets(NamedTuple):
     amount: int  # Real operand, s, bytes or a number; [instructions].
     work_busy_s: int  # Part of an `Op.WORK` in which units are busy, s; [instructions].
     work_slack_s: int  # Part of an `Op.WORK` that waits for the host, s; [instructions].
-    charge_log: int  # Charges in the order in which they fell due, `charge_count` of them.
+    charge_log: int  # Charges in the order in which they fell due, `charge_count` of them; [charges due].
     charge_count: int  # Charges in the log.
     # Classes whose compute collectives slow; `_Compute` of `simulator.engine.simulation` holds the rule.
     is_working: int  # Whether an `Op.WORK` of it is under way; [classes].
@@ -184,8 +194,8 @@ class Offsets(NamedTuple):
     transfer_order: int  # Index of the flow group, by which transfers are sorted; [groups].
     route: int  # Route as circuits stand; [groups].
     first_hop: int  # First place in `hop_link` and `hop_load`; [routes + 1].
-    hop_link: int  # Links of each route.
-    hop_load: int  # Load on each of them at a rate of 1 B/s of every flow; real, dimensionless.
+    hop_link: int  # Links of each route; [hops].
+    hop_load: int  # Load on each of them at a rate of 1 B/s of every flow; real, dimensionless; [hops].
     alone_rate: int  # Rate of a flow with all links of the route to itself, B/s; [routes].
     latency_s: int  # Latency of its longest path, s; [routes].
     link_capacity: int  # Capacity, B/s; [links].
@@ -207,17 +217,17 @@ class Offsets(NamedTuple):
     transfers_time_s: int  # Time for which `left_bytes` is counted, s.
     # Events: two rings for the present instant, a heap for later ones, and the end of the next transfer.
     now_s: int  # The clock, s.
-    start_event: int  # Starts of actors and moves; a ring of `ring_mask` + 1.
+    start_event: int  # Starts of actors and moves; a ring; [ring_mask + 1].
     start_head: int  # Events taken from it so far.
     start_tail: int  # Events put into it so far.
-    now_event: int  # Events set during the present instant; a ring of `ring_mask` + 1.
+    now_event: int  # Events set during the present instant; a ring; [ring_mask + 1].
     now_head: int  # Events taken from it so far.
     now_tail: int  # Events put into it so far.
     ring_mask: int  # Constant: size of a ring less 1, the size being a power of 2.
     overflow: int  # Whether an event found no room in a ring.
-    heap_event: int  # Later events; a binary heap by time and sequence.
-    heap_time_s: int  # Their times, s.
-    heap_sequence: int  # Their numbers in the order in which they were set.
+    heap_event: int  # Later events; a binary heap by time and sequence; [later events].
+    heap_time_s: int  # Their times, s; [later events].
+    heap_sequence: int  # Their numbers in the order in which they were set; [later events].
     heap_size: int  # Events on the heap.
     sequence: int  # Number of the next later event.
     wake_time_s: int  # Time of the next `TRANSFERS_END`, s; infinite if there is none.
@@ -236,7 +246,9 @@ class Offsets(NamedTuple):
     promised_count: int  # Promises that stand.
     dark_moves: int  # Moves under way that keep it dark; [links].
     link_trial: int  # Last trial that would have moved it; [links].
-    circuit_waiter: int  # Actors that wait for circuits, in order, `circuit_waiter_count` of them; [actors].
+    circuit_waiter: (
+        int  # Actors that wait for circuits, in order, `circuit_waiter_count` of them; [actors, children].
+    )
     circuit_waiter_count: int  # Actors that wait for circuits.
     move_group: int  # Group that asked for it; [moves].
     move_ports: int  # Ports that turn (lanes), or the entry that says how (parts); [moves].
@@ -253,12 +265,14 @@ class Offsets(NamedTuple):
     lane_rate: int  # Rate of one lane, B/s.
     lane_peer: int  # Endpoint that it reaches, or -1; [lanes].
     lane_origin: int  # Endpoint whose light this lane of the endpoint receives, or -1; [lanes].
-    lane_width: int  # Lanes to one peer act as the first of them: how many, 0 for the others; [lanes].
+    lane_width: (
+        int  # Number of lanes that it acts for as a link: all to its peer if the first, else 0; [lanes].
+    )
     first_pair: int  # First place in `pair_sender` and `pair_receiver`; [groups + 1].
-    pair_sender: int  # Senders of the pairs of endpoints that a group needs connected.
-    pair_receiver: int  # Receivers of these pairs; their links come first in the group's route.
+    pair_sender: int  # Senders of the pairs of endpoints that a group needs connected; [pairs].
+    pair_receiver: int  # Receivers of these pairs; their links come first in the group's route; [pairs].
     first_sender: int  # First place in `sender`; [groups + 1].
-    sender: int  # Endpoints that send for each group, each once.
+    sender: int  # Endpoints that send for each group, each once; [senders].
     sender_peer: int  # Endpoints to which their lanes turn for the group, or -1; [senders, lanes].
     lacking_trial: int  # Last trial for which it lacked a circuit as a sender; [endpoints].
     touched_trial: int  # Last trial that turned lanes of it; [endpoints].
@@ -271,7 +285,7 @@ class Offsets(NamedTuple):
     next_moving: int  # Next lane of the same move, or -1; [lanes].
     # Cells: circuits that the same groups use, and that turn together.
     first_cell: int  # First place in `cell`; [groups + 1].
-    cell: int  # Cells of each group.
+    cell: int  # Cells of each group; [cells of groups].
     cell_of: int  # Cell of an endpoint's lanes; [endpoints].
     cell_version: int  # `circuit_version` of its last move; [cells].
     cell_setting: int  # Number of its present setting, 0 at the start; [cells].
@@ -280,8 +294,8 @@ class Offsets(NamedTuple):
     entry_route: int  # Route of its group while cells are set so, or -1 if they have to turn; [entries].
     moved_route: int  # Route of the links that then move, or -1; [entries].
     first_entry_setting: int  # First place in `entry_setting` and `turned_setting`; [entries + 1].
-    entry_setting: int  # Settings of its group's cells for which each entry holds.
-    turned_setting: int  # Settings to which these cells have to turn.
+    entry_setting: int  # Settings of its group's cells for which each entry holds; [cells of entries].
+    turned_setting: int  # Settings to which these cells have to turn; [cells of entries].
     unknown_setting: int  # Whether a setting without an entry was met; all that followed is void.
     begun_moves: int  # Moves of cells that have begun.
     move_slots: int  # Constant: moves of cells for which there is room at once.
@@ -295,28 +309,28 @@ class Offsets(NamedTuple):
     # Exchanges and the order in which tasks need them (`NeedOrder` of `simulator.engine.lookahead`).
     task_class: int  # Class; [tasks].
     task_work: int  # Work; [tasks].
-    own_order: int  # Place in the order in which its own class needs it; [tasks].
-    receiver_order: int  # Place in the order in which the class needs it that waits for it; [tasks].
+    own_order: int  # Place in the order in which its own class needs tasks; [tasks].
+    receiver_order: int  # Place in the order in which the class that waits for it needs tasks; [tasks].
     is_chained: int  # Whether a collective of its class follows it directly; [tasks].
-    is_short: int  # Whether it is carried too soon for ports to leave a pass for it; [tasks].
+    is_short: int  # Whether it is too short for ports to leave the exchanges of a pass for it; [tasks].
     is_pending: int  # Whether it communicates and has not ended; [tasks].
     first_exchange: int  # First of its exchanges; [works + 1].
     first_exchange_group: int  # First place in `exchange_group`; [exchanges + 1].
-    exchange_group: int  # Groups over circuits that each exchange moves, in order.
+    exchange_group: int  # Groups over circuits that each exchange moves, in order; [groups of exchanges].
     first_beside_exchange: int  # First place in `beside_exchange`; [classes + 1].
-    beside_exchange: int  # Exchanges that each class runs beside its compute.
+    beside_exchange: int  # Exchanges that each class runs beside its compute; [exchanges of classes].
     first_inner_exchange: int  # First place in `inner_exchange`; [classes + 1].
-    inner_exchange: int  # Exchanges inside what each class computes.
+    inner_exchange: int  # Exchanges inside what each class computes; [exchanges of classes].
     first_arriving_exchange: int  # First place in `arriving_exchange`; [classes + 1].
-    arriving_exchange: int  # Exchanges by which other classes send to each class.
+    arriving_exchange: int  # Exchanges by which other classes send to each class; [exchanges of classes].
     first_own_task: int  # First place in `own_task`; [exchanges + 1].
-    own_task: int  # Tasks that carry each exchange, by `own_order`.
+    own_task: int  # Tasks that carry each exchange, by `own_order`; [tasks of exchanges].
     next_own_task: int  # Place in `own_task` before which all have ended; [exchanges].
     first_receiver_task: int  # First place in `receiver_task`; [exchanges + 1].
-    receiver_task: int  # The same tasks, by `receiver_order`.
+    receiver_task: int  # The same tasks, by `receiver_order`; [tasks of exchanges].
     next_receiver_task: int  # Place in `receiver_task` before which all have ended; [exchanges].
     first_prefetch_task: int  # First place in `prefetch_task`; [classes + 1].
-    prefetch_task: int  # Tasks by which each class communicates beside its compute, by `own_order`.
+    prefetch_task: int  # Tasks by which each class communicates beside compute, in order; [tasks of classes].
     next_prefetch_task: int  # Place in `prefetch_task` before which all have ended; [classes].
 
 

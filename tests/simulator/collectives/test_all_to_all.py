@@ -19,9 +19,9 @@ def crossing(found, local):
     """Return the messages and the bytes that rank 0 sends to other nodes."""
     messages, moved = 0, 0.0
     for one in found:
-        mine = int((off_node(one, local) & (one.flows.sources == 0)).sum()) * one.count
-        messages += mine
-        moved += mine * one.flows.size_bytes
+        sent = int((off_node(one, local) & (one.flows.sources == 0)).sum()) * one.count
+        messages += sent
+        moved += sent * one.flows.size_bytes
     return messages, moved
 
 
@@ -128,8 +128,8 @@ def test_turns_are_the_whole_exchange_and_never_more_peers_than_circuits(n, loca
     turns = in_turns(whole, groups, local, peers)
     assert len(turns) == max(1, -(-(n // local - 1) // peers))
     sent = [pair for one in turns for pair in zip(one.flows.sources, one.flows.destinations, strict=True)]
-    asked = [pair for one in whole for pair in zip(one.flows.sources, one.flows.destinations, strict=True)]
-    assert sorted(sent) == sorted(asked)
+    expected = [pair for one in whole for pair in zip(one.flows.sources, one.flows.destinations, strict=True)]
+    assert sorted(sent) == sorted(expected)
     for one in turns:
         assert max(peers_of(one.flows, local, column) for column in (0, 1)) <= peers
 

@@ -20,12 +20,12 @@ def test_no_node_meets_more_than_it_has_circuits_for_and_light_comes_back(nodes,
 def test_every_message_arrives_and_crosses_as_many_circuits_as_the_shortest_way_has(nodes, peers):
     distances = standing_distances(nodes, peers)
     hops, reached = {0: 0}, [0]
-    for here in reached:
+    for node in reached:
         for one in distances:
-            there = (here + one) % nodes
-            if there not in hops:
-                hops[there] = hops[here] + 1
-                reached.append(there)
+            peer = (node + one) % nodes
+            if peer not in hops:
+                hops[peer] = hops[node] + 1
+                reached.append(peer)
     assert len(hops) == nodes
     assert sum(hop.sum() for hop in hop_loads(nodes, distances)) == pytest.approx(sum(hops.values()))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.flow_groups import FlowGroup, GroupRound, PricedCollective
 from simulator.collectives.lines import collective_slowdown, crowded
 from simulator.collectives.traffic import APART, pair_slowdown
 from simulator.engine.network import max_min_rates
@@ -21,7 +21,13 @@ def flow_group(index: int, links: list[int], usage: list[float]) -> FlowGroup:
 def plan(*parts: tuple[FlowGroup, float, int]) -> PricedCollective:
     """Return a collective of some rounds."""
     return PricedCollective(
-        algorithm="ring", parts=parts, protocol_s=0.0, alone_s=1.0, empty_s=0.0, wire_bytes=1.0, energy_j=0.0
+        algorithm="ring",
+        parts=tuple(GroupRound(*part) for part in parts),
+        protocol_s=0.0,
+        alone_s=1.0,
+        empty_s=0.0,
+        wire_bytes=1.0,
+        energy_j=0.0,
     )
 
 

@@ -33,8 +33,8 @@ def collective(axis, size, kind=CollectiveKind.ALL_GATHER):
     return builders.collective(kind, size, 1e6, axis=axis)
 
 
-def asked(prices, layout):
-    """Return all that a search asks of prices on a layout."""
+def all_prices(prices, layout):
+    """Return all prices on a layout that a search looks up."""
     inside = collective("tp", layout.tp)
     sums = collective("dpcp", layout.cp * layout.dp, CollectiveKind.REDUCE_SCATTER)
     met = prices.slowdown(inside, sums, layout)
@@ -45,10 +45,10 @@ def asked(prices, layout):
 @pytest.mark.parametrize("name", FABRICS)
 def test_remembered_prices_are_those_of_a_first_look(name):
     fabric = build_system(name, accelerators=ENDPOINTS).fabric
-    alone = [asked(LinePrices(fabric), layout) for layout in LAYOUTS]
+    alone = [all_prices(LinePrices(fabric), layout) for layout in LAYOUTS]
     for order in itertools.islice(itertools.permutations(range(len(LAYOUTS))), 0, 5040, 630):
         shared = LinePrices(fabric)
-        found = {number: asked(shared, LAYOUTS[number]) for number in order}
+        found = {number: all_prices(shared, LAYOUTS[number]) for number in order}
         assert [found[number] for number in range(len(LAYOUTS))] == alone
 
 
@@ -59,7 +59,7 @@ def test_groups_that_begin_alike_may_meet_otherwise():
     for axis in ("tp", "dpcp"):
         assert first.groups(axis, 0)[0].tolist() == second.groups(axis, 0)[0].tolist()
     shared = LinePrices(fabric)
-    assert asked(shared, first)[0] != asked(shared, second)[0]
+    assert all_prices(shared, first)[0] != all_prices(shared, second)[0]
 
 
 def test_lines_start_at_the_time_of_an_empty_payload():

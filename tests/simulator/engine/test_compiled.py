@@ -1,4 +1,4 @@
-"""Steps in arrays give the reference's traces to the last bit, whatever falls on one instant."""
+"""Steps in arrays give the reference's traces to the last bit, however many events share an instant."""
 
 from dataclasses import dataclass, replace
 
@@ -56,13 +56,13 @@ class Launched(Unit):
 
 
 HOSTED = replace(NODE, units=(Launched(),), host=a_host(link=1e9, ddr=1e9, disk=1e9))
-TAKEN = replace(HOSTED, collective_share=0.5)
+SLOWED = replace(HOSTED, collective_share=0.5)
 TICK_S = 0.25
 """Durations are multiples of it, so that events fall on one instant often."""
 
 
 def expect_equal(graph, node, fabric, *, compiled=False):
-    """Run both, and return the trace if they are equal to the last bit."""
+    """Return the trace of a step in arrays, having checked that the reference's is equal to the last bit."""
     expected = Simulation(graph, node, fabric).run()
     structure = StepStructure(graph)
     found = CompiledStep(structure, StepNetwork(structure, fabric)).run(node, compiled=compiled)
@@ -73,8 +73,8 @@ def expect_equal(graph, node, fabric, *, compiled=False):
     return found
 
 
-class Drawn:
-    """A random graph on classes of four ranks in two pairs, full of events at one instant."""
+class RandomStep:
+    """Random graph on classes of four ranks in two pairs, with many events at one instant."""
 
     def __init__(self, seed, stages=3):
         self.random = np.random.default_rng(seed)
@@ -161,13 +161,15 @@ class Drawn:
 @pytest.mark.parametrize("latency", [0.0, TICK_S])
 @pytest.mark.parametrize("seed", range(60))
 def test_random_graphs_end_alike_where_events_coincide(seed, latency):
-    for node in (HOSTED, TAKEN):
-        expect_equal(Drawn(seed).graph(), node, Star(endpoints=12, latency=latency))
+    for node in (HOSTED, SLOWED):
+        expect_equal(RandomStep(seed).graph(), node, Star(endpoints=12, latency=latency))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_graphs_end_alike_on_crowded_ports_of_odd_speed(seed):
-    expect_equal(Drawn(seed, stages=5).graph(60), HOSTED, Star(endpoints=20, latency=1e-3, up=0.7e9 + seed))
+    expect_equal(
+        RandomStep(seed, stages=5).graph(60), HOSTED, Star(endpoints=20, latency=1e-3, up=0.7e9 + seed)
+    )
 
 
 @pytest.mark.slow
@@ -176,7 +178,7 @@ def test_compiled_loop_gives_the_same_bits():
     if loop.compiled_play(loop.Turning.NONE) is None:
         pytest.skip("compilation is switched off")
     for seed in range(40):
-        expect_equal(Drawn(seed).graph(), TAKEN, Star(endpoints=12), compiled=True)
+        expect_equal(RandomStep(seed).graph(), SLOWED, Star(endpoints=12), compiled=True)
 
 
 @pytest.mark.parametrize("bandwidth", np.linspace(0.1e9, 2e9, 20))
@@ -229,7 +231,7 @@ EXPERTS = TransformerConfig(
 def test_plans_whose_collectives_meet_end_as_the_reference_does(changes):
     plan = PLAN.with_(**{"global_batch": 16, **changes})
     for port in (1e6, 1e8, 1e12):
-        expect_equal(build_step(EXPERTS, plan), TAKEN, Star(endpoints=plan.axes.ranks, up=port))
+        expect_equal(build_step(EXPERTS, plan), SLOWED, Star(endpoints=plan.axes.ranks, up=port))
 
 
 @pytest.mark.parametrize("plan", [OFFLOAD, INFINITY, INFINITY.with_(dp=2, global_batch=4)])
@@ -265,8 +267,8 @@ def rails(endpoints, *, lanes=4, node=2, reconfiguration_s=TICK_S, turning=PortT
     )
 
 
-class Turning(Drawn):
-    """A random graph whose classes are two nodes; pairs, sends and exchanges of four want the same lanes."""
+class RandomStepOnCircuits(RandomStep):
+    """Random graph whose classes are two nodes; pairs, sends and exchanges of four need the same lanes."""
 
     def __init__(self, seed, stages=3):
         super().__init__(seed, stages)
@@ -291,7 +293,7 @@ def test_random_graphs_end_alike_while_circuits_turn(seed, turning):
         reconfiguration_s=(TICK_S, 0.0, 1e-3)[seed % 3],
         turning=turning,
     )
-    trace = expect_equal(Turning(seed).graph(), HOSTED, fabric)
+    trace = expect_equal(RandomStepOnCircuits(seed).graph(), HOSTED, fabric)
     assert trace.reconfigurations > 0
 
 
@@ -324,11 +326,11 @@ def test_the_compiled_loop_turns_circuits_to_the_same_bits():
     if loop.compiled_play(loop.Turning.LANES) is None:
         pytest.skip("compilation is switched off")
     for seed in range(12):
-        expect_equal(Turning(seed).graph(), HOSTED, rails(12, lanes=2 + seed % 3), compiled=True)
+        expect_equal(RandomStepOnCircuits(seed).graph(), HOSTED, rails(12, lanes=2 + seed % 3), compiled=True)
 
 
 def test_changes_of_circuits_are_handed_out_before_there_is_no_room(monkeypatch):
-    graph, fabric = Turning(5).graph(60), rails(12)
+    graph, fabric = RandomStepOnCircuits(5).graph(60), rails(12)
     assert expect_equal(graph, HOSTED, fabric).reconfigurations > 3
     monkeypatch.setattr(circuit_tables, "MOST_CHANGES", 3)
     expect_equal(graph, HOSTED, fabric)
@@ -344,8 +346,8 @@ def test_traffic_that_would_be_turned_away_is_no_event_of_its_own():
     expect_equal(graph, HOSTED, fabric)
 
 
-class Favoured(Turning):
-    """The same with exchanges of three patterns of favourites, some of them inside runs."""
+class RandomStepWithFavourites(RandomStepOnCircuits):
+    """Random graph with exchanges of three patterns of favourites, some of them inside sequences."""
 
     def collective(self, axis=None):
         one = super().collective(axis)
@@ -364,7 +366,7 @@ PACKETS = FatTree(
     scale_up=replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=()),
     nic=load_nic("connectx-6-dx"),
 )
-PARTED = {
+FABRICS_OF_CELLS = {
     "hybrid": HybridFabric(packets=PACKETS, degree=2, switch=SWIFT),
     "regional": HybridFabric(
         packets=PACKETS, degree=2, region=4, axis=Axis.EXPERT, choice=CircuitChoice.GREEDY, switch=SWIFT
@@ -381,7 +383,7 @@ PARTED = {
     ("name", "policy"),
     [
         (name, policy)
-        for name, fabric in PARTED.items()
+        for name, fabric in FABRICS_OF_CELLS.items()
         for policy in fabric.traits.policies
         if policy is not CircuitPolicy.STATIC
     ],
@@ -390,16 +392,16 @@ def test_random_graphs_end_alike_while_circuits_turn_part_by_part(name, policy, 
     turns = 0
     for seed, switch_s in enumerate((0.0, 1e-3, TICK_S, TICK_S, 2 * TICK_S)):
         switch = {} if name == "wafer" else {"switch": replace(SWIFT, switch_s=switch_s)}
-        laid = replace(PARTED[name], **switch).with_policy(policy, turning)
-        turns += expect_equal(Favoured(seed).graph(40), HOSTED, laid).reconfigurations
+        laid = replace(FABRICS_OF_CELLS[name], **switch).with_policy(policy, turning)
+        turns += expect_equal(RandomStepWithFavourites(seed).graph(40), HOSTED, laid).reconfigurations
     assert turns > 0
 
 
 def test_exchanges_over_packets_do_not_turn_each_other_away_for_ever():
     # A group that began without the circuits that move lost those that it had asked for, and asked again.
-    fabric = replace(PARTED["across"], switch=replace(SWIFT, switch_s=TICK_S))
+    fabric = replace(FABRICS_OF_CELLS["across"], switch=replace(SWIFT, switch_s=TICK_S))
     laid = fabric.with_policy(CircuitPolicy.PER_LAYER, PortTiming.PREFETCHED)
-    assert expect_equal(Favoured(0).graph(60), HOSTED, laid).reconfigurations < 60
+    assert expect_equal(RandomStepWithFavourites(0).graph(60), HOSTED, laid).reconfigurations < 60
 
 
 def test_the_compiled_loop_turns_parts_to_the_same_bits():
@@ -407,16 +409,16 @@ def test_the_compiled_loop_turns_parts_to_the_same_bits():
     if loop.compiled_play(loop.Turning.PARTS) is None:
         pytest.skip("compilation is switched off")
     for seed in range(4):
-        fabric = replace(PARTED["across"], switch=replace(SWIFT, switch_s=TICK_S))
+        fabric = replace(FABRICS_OF_CELLS["across"], switch=replace(SWIFT, switch_s=TICK_S))
         laid = fabric.with_policy(CircuitPolicy.PER_LAYER, PortTiming.PREFETCHED)
-        expect_equal(Favoured(seed).graph(60), HOSTED, laid, compiled=True)
+        expect_equal(RandomStepWithFavourites(seed).graph(60), HOSTED, laid, compiled=True)
 
 
 def test_what_a_run_has_learnt_of_settings_serves_the_next():
-    graph = Favoured(1).graph(40)
+    graph = RandomStepWithFavourites(1).graph(40)
     runs = StepRuns(graph)
-    fabric = PARTED["regional"].with_policy(CircuitPolicy.PER_LAYER)
-    for node in (HOSTED, TAKEN, HOSTED):
+    fabric = FABRICS_OF_CELLS["regional"].with_policy(CircuitPolicy.PER_LAYER)
+    for node in (HOSTED, SLOWED, HOSTED):
         assert runs.run(node, fabric) == Simulation(graph, node, fabric).run()
         assert not runs.why_reference
 
@@ -433,7 +435,7 @@ def test_circuits_whose_parts_nobody_tells_are_the_references():
 
 
 def test_circuits_that_stand_are_in_arrays():
-    send = replace(Drawn(0).send(0), payload_bytes=1e9, shift=1)
+    send = replace(RandomStep(0).send(0), payload_bytes=1e9, shift=1)
     graph = StepGraph(
         tasks=tuple(Task(id=one, rank_class=0, operator=send) for one in range(3)),
         layout=RankLayout(pp=2),
@@ -476,7 +478,7 @@ def test_a_node_that_runs_nothing_says_so():
 
 
 def test_a_step_is_compiled_once_circuits_have_changed_often(monkeypatch):
-    graph, fabric = Turning(5).graph(60), rails(12)
+    graph, fabric = RandomStepOnCircuits(5).graph(60), rails(12)
     monkeypatch.setattr(circuit_tables, "MOST_CHANGES", 3)
     structure = StepStructure(graph)
     found = CompiledStep(structure, StepNetwork(structure, fabric)).run(HOSTED, compiled=None)

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from simulator.engine.flow_simulation import FlowSet, simulate
 from simulator.errors import RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
 from tests.bounds import cut_bound_s
-
-EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+from tests.simulator.engine.test_fairshare import lexicographic_rates
 
 
 def links(capacity, latency=0.0):
@@ -25,24 +23,6 @@ def flow_set(routes, size, **more):
     hops = max(len(route) for route in routes)
     table = np.array([[*route, *[-1] * (hops - len(route))] for route in routes]).reshape(len(routes), hops)
     return FlowSet(routes=table, size_bytes=np.asarray(size, dtype=float), **more)
-
-
-def lexicographic_rates(incidence, capacity):
-    """Max-min rates by linear programmes: raise the common floor, fix who cannot rise above it."""
-    rates = np.full(incidence.shape[1], np.nan)
-    while np.isnan(rates).any():
-        free = np.flatnonzero(np.isnan(rates))
-        left = capacity - incidence[:, ~np.isnan(rates)] @ rates[~np.isnan(rates)]
-        mine = incidence[:, free]
-        floor = linprog([-1.0], A_ub=mine.sum(axis=1)[:, None], b_ub=left, options=EXACT).x[0]
-        slack = left - mine.sum(axis=1) * floor
-        for index, one in enumerate(free):
-            cost = np.zeros(free.size)
-            cost[index] = -1.0
-            best = linprog(cost, A_ub=mine, b_ub=slack, options=EXACT)
-            if best.status == 2 or -best.fun <= 1e-8 * floor:
-                rates[one] = floor
-    return rates
 
 
 def by_linear_programme(flows, graph):

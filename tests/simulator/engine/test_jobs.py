@@ -55,7 +55,7 @@ def job(name, endpoints, **more):
     return Job(name=name, graph=graph(), node=NODE, endpoints=endpoints, **more)
 
 
-def one(failure, fabric=None):
+def run_with(failure, fabric=None):
     fabric = fabric or Halves(endpoints=4, port=PORT)
     (found,) = simulate_jobs([job("a", (0, 2))], fabric, failures=(failure,))
     return found
@@ -88,27 +88,27 @@ def test_a_job_that_comes_later_shares_what_is_left():
 
 
 def test_a_failed_trunk_costs_its_outage():
-    found = one(Failure(time_s=0.25, links=(8, 9), repair_s=0.85))
+    found = run_with(Failure(time_s=0.25, links=(8, 9), repair_s=0.85))
     assert found.step_time_s == pytest.approx(1.6)
     assert found.alone_s == pytest.approx(1.0)
 
 
 def test_traffic_that_would_start_during_an_outage_waits():
-    assert one(Failure(time_s=0.0, links=(8,), repair_s=0.5)).step_time_s == pytest.approx(1.5)
+    assert run_with(Failure(time_s=0.0, links=(8,), repair_s=0.5)).step_time_s == pytest.approx(1.5)
 
 
 def test_a_fabric_with_another_path_loses_nothing():
     failure = Failure(time_s=0.25, links=(8, 9))
-    assert one(failure, TwoTrunks(endpoints=4, port=PORT)).slowdown == pytest.approx(1.0)
+    assert run_with(failure, TwoTrunks(endpoints=4, port=PORT)).slowdown == pytest.approx(1.0)
 
 
 def test_a_spare_takes_over_and_starts_transfers_again():
-    found = one(Failure(time_s=0.25, endpoints=(2,), spares=(3,), takeover_s=0.1))
+    found = run_with(Failure(time_s=0.25, endpoints=(2,), spares=(3,), takeover_s=0.1))
     assert found.step_time_s == pytest.approx(0.25 + 0.1 + 1.0)
 
 
 def test_a_failure_elsewhere_changes_nothing():
-    assert one(Failure(time_s=0.25, endpoints=(1,))).slowdown == pytest.approx(1.0)
+    assert run_with(Failure(time_s=0.25, endpoints=(1,))).slowdown == pytest.approx(1.0)
 
 
 def test_a_whole_step_sees_a_failure_inside_it():
@@ -132,7 +132,7 @@ def test_the_links_of_an_endpoint_are_those_that_leave_it():
 
 def test_what_never_comes_back_is_an_error():
     with pytest.raises(RouteError, match="dp traffic waits for ever for link 8 of halves"):
-        one(Failure(time_s=0.25, links=(8,)))
+        run_with(Failure(time_s=0.25, links=(8,)))
 
 
 def test_places_are_checked():
@@ -144,7 +144,7 @@ def test_places_are_checked():
     with pytest.raises(WorkloadError, match="2 ranks need as many different endpoints; got 1"):
         placed(RankLayout(dp=2), (1, 1))
     with pytest.raises(RouteError, match="halves has no link 10"):
-        one(Failure(time_s=0.0, links=(10,)))
+        run_with(Failure(time_s=0.0, links=(10,)))
     with pytest.raises(ParameterError, match="1 endpoints need as many spares; got 2"):
         Failure(time_s=0.0, endpoints=(1,), spares=(2, 3))
     with pytest.raises(ParameterError, match="repair_s must be after"):
