@@ -57,10 +57,12 @@ def capacity(config: TransformerConfig, share: Share) -> int:
 def visits(config: TransformerConfig, share: Share) -> float:
     """Return the mean copies of a token that a rank has room for, sends and works on.
 
-    Notes ----- With a capacity, the places of all experts over the tokens, filled or not. Without one, the
-    visits of the busiest rank, for which the others wait: as all ranks of a class are alike, the others then
-    work as much, so that their energy is an upper bound; the traffic between ranks is exact
-    (`exchange_skew`). For an even router without a capacity it is a whole number, k.
+    Notes
+    -----
+    With a capacity, the places of all experts over the tokens, filled or not. Without one, the visits of the
+    busiest rank, for which the others wait: as all ranks of a class are alike, the others then work as much,
+    so that their energy is an upper bound; the traffic between ranks is exact (`exchange_skew`). For an even
+    router without a capacity it is a whole number, k.
     """
     places = capacity(config, share)
     if places:
@@ -127,8 +129,10 @@ def exchange_skew(config: TransformerConfig, share: Share) -> Skew | None:
 def rank_imbalance(config: TransformerConfig, share: Share) -> float:
     """Return the load of the busiest expert-parallel rank over the mean.
 
-    Notes ----- Experts are dealt to ranks in turn from the busiest to the idlest: a balanced placement, which
-    every system tries for, though loads are not known when experts are placed.
+    Notes
+    -----
+    Experts are dealt to ranks in turn from the busiest to the idlest: a balanced placement, which every
+    system tries for, though loads are not known when experts are placed.
     """
     loads = geometric_loads(config.experts, share.experts.expert_imbalance)
     return math.fsum(loads[:: share.axes.ep]) * share.axes.ep / config.experts
@@ -137,8 +141,10 @@ def rank_imbalance(config: TransformerConfig, share: Share) -> float:
 def dropped_share(config: TransformerConfig, share: Share) -> float:
     """Return the share of visits that are dropped because their expert is full.
 
-    Notes ----- Every expert drops its load above its capacity (arXiv:2006.16668, section 2.2, "expert
-    capacity"), which is rounded up. All ranks are taken to have the same loads.
+    Notes
+    -----
+    Every expert drops its load above its capacity (arXiv:2006.16668, section 2.2, "expert capacity"), which
+    is rounded up. All ranks are taken to have the same loads.
     """
     places = capacity(config, share)
     if not places:
@@ -425,8 +431,10 @@ def exchanged(parts: Parts) -> int:
 def counts(parts: Parts) -> tuple[Step, ...]:
     """Return the exchange of counts of tokens for each expert, if the plan has it.
 
-    Notes ----- It comes before an exchange of exact sizes, since a rank does not know the sizes that others
-    send (FastMoE, arXiv:2103.13262). It has no backward pass: the sizes are known by then.
+    Notes
+    -----
+    It comes before an exchange of exact sizes, since a rank does not know the sizes that others send
+    (FastMoE, arXiv:2103.13262). It has no backward pass: the sizes are known by then.
     """
     share = parts.share
     if not share.experts.exchange_counts or share.axes.ep == 1:
@@ -715,9 +723,11 @@ class Parts:
     def seen(self, keys: int) -> int:
         """Return the keys among `keys` that a query's products span, the mean rounded to a whole number.
 
-        Notes ----- Under the causal mask (s+1)/2 if the kernel skips masked scores, as ranks hold early and
-        late queries. With a window of w keys at most w, and w - w (w-1) / 2s if the shorter spans of the
-        first queries are skipped too. With block-sparse attention `Recomputation.attention_keys`.
+        Notes
+        -----
+        Under the causal mask (s+1)/2 if the kernel skips masked scores, as ranks hold early and late queries.
+        With a window of w keys at most w, and w - w (w-1) / 2s if the shorter spans of the first queries are
+        skipped too. With block-sparse attention `Recomputation.attention_keys`.
         """
         if self.share.recompute.attention_keys:
             return self.share.recompute.attention_keys

@@ -351,10 +351,12 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     name : str
         Name to show; by default the file's, or that of its folder for a plain ``config.json``.
 
-    Notes ----- A tied head counts once, though files may store it twice (Falcon 7B: 6.92 billion parameters,
-    7.22 in its files). Not counted, as below 0.02 % of any published model: biases of the head, the gate of
-    shared experts, norms of queries and keys beyond one head's. Llama 4's chunks of keys are taken as windows
-    of as many. Modules that predict further tokens (`PREDICTED`) are trained along, but are not in
+    Notes
+    -----
+    A tied head counts once, though files may store it twice (Falcon 7B: 6.92 billion parameters, 7.22 in its
+    files). Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared
+    experts, norms of queries and keys beyond one head's. Llama 4's chunks of keys are taken as windows of as
+    many. Modules that predict further tokens (`PREDICTED`) are trained along, but are not in
     `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys without effect on the shape are
     ignored: published files have dozens of them (tokens, types of weights, versions), and new ones with every
     release. A warning names those that look like a misspelled key.

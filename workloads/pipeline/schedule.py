@@ -436,9 +436,11 @@ def balanced_layers(layers: int, pp: int) -> tuple[int, ...]:
 def folded_layers(layers: int, stages: int) -> tuple[int, ...]:
     """Return the blocks of each stage of a folded pipeline, in both of its chunks together.
 
-    Notes ----- When they cannot be equal, the first stage, which holds embedding and head, has up to two
-    fewer, as both ends of a line together have (`stage_layers`), but at least one for each chunk; then the
-    stages after it have one fewer.
+    Notes
+    -----
+    When they cannot be equal, the first stage, which holds embedding and head, has up to two fewer, as both
+    ends of a line together have (`stage_layers`), but at least one for each chunk; then the stages after it
+    have one fewer.
     """
     most = -(-layers // stages)
     missing = most * stages - layers
@@ -520,9 +522,11 @@ class Pipeline:
         layers : tuple of float
             Blocks of each of its chunks.
 
-        Notes ----- Where passes overlap (`weaves`), a forward pass runs block i beside block L - 1 - i of the
-        backward pass, which gives its activations up when both are done: one block more is kept than by the
-        two in turn.
+        Notes
+        -----
+        Where passes overlap (`weaves`), a forward pass runs block i beside block L - 1 - i of the backward
+        pass, which gives its activations up when both are done: one block more is kept than by the two in
+        turn.
         """
         run = self.microbatches * (self.steps if self.schedule.flows else 1)
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):

@@ -512,8 +512,10 @@ class Pipelining(_Part):
             shared out, for its own head: 61 and one on 16 chunks are 4, ... 4, 2, as in Megatron-Bridge's
             layouts of DeepSeek-V3.
 
-        Notes ----- A folded pipeline is shared over stages. The second chunk of a stage, which keeps fewer
-        microbatches, has the odd block.
+        Notes
+        -----
+        A folded pipeline is shared over stages. The second chunk of a stage, which keeps fewer microbatches,
+        has the odd block.
         """
         if self.kind.folded:
             return self._folded_blocks(layers, parts // 2, behind)

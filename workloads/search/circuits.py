@@ -144,7 +144,9 @@ class CircuitWalk:
     ranks : int
         Its ranks.
 
-    Notes ----- A state is one set of circuits; it has a number. The law of a transition is the engine's
+    Notes
+    -----
+    A state is one set of circuits; it has a number. The law of a transition is the engine's
     (`simulator.engine.network`): if the standing circuits connect all flows of a group, over however many
     lanes, they carry it. Otherwise the fabric turns the ports of the flows that lack a circuit, to the
     circuits of the group's axis, or of the group alone where those of the axis are too many. So the parts of
@@ -352,10 +354,12 @@ class StageReplay:
     deferred : Deferred
         Gathers and sums that are put off.
 
-    Notes ----- Ports are first come, first served. Gathers and sums are issued while a piece of a pass
-    computes, so they alternate with the collectives of that piece, one for one. Deferred gathers are served
-    after the piece; deferred sums too where a gather follows, otherwise when all passes have ended. Sends of
-    a stage follow each of its chunks, at the same time as those of its neighbours.
+    Notes
+    -----
+    Ports are first come, first served. Gathers and sums are issued while a piece of a pass computes, so they
+    alternate with the collectives of that piece, one for one. Deferred gathers are served after the piece;
+    deferred sums too where a gather follows, otherwise when all passes have ended. Sends of a stage follow
+    each of its chunks, at the same time as those of its neighbours.
     """
 
     def __init__(self, walk: CircuitWalk, stage: StageCollectives, deferred: Deferred) -> None:

@@ -74,12 +74,14 @@ def layer_activation_bytes(config: TransformerConfig, share: Share) -> float:
     config, share : TransformerConfig, Share
         The model, and a rank's share under a plan that `workloads.plan.rules.check` accepts.
 
-    Notes ----- Activations are kept from the forward to the backward pass. Each stored tensor is counted
-    once, so grouped queries, gates and experts are included. For a GPT block (f = 4h, dropout, two bytes) the
-    sum is that of the reference: s b h (10 + 24/t + 5 a s / h t) without and s b h / t (34 + 5 a s / h) with
-    sequence parallelism; s b h (10 + 24/t) with selective recomputation, or 34 s b h / t with both; 2 s b h
-    with full recomputation (over t with sequence parallelism). A flash kernel drops the 5 a s / h as
-    selective recomputation does; its log-sum-exp (4 a s b / t) is not counted.
+    Notes
+    -----
+    Activations are kept from the forward to the backward pass. Each stored tensor is counted once, so grouped
+    queries, gates and experts are included. For a GPT block (f = 4h, dropout, two bytes) the sum is that of
+    the reference: s b h (10 + 24/t + 5 a s / h t) without and s b h / t (34 + 5 a s / h) with sequence
+    parallelism; s b h (10 + 24/t) with selective recomputation, or 34 s b h / t with both; 2 s b h with full
+    recomputation (over t with sequence parallelism). A flash kernel drops the 5 a s / h as selective
+    recomputation does; its log-sum-exp (4 a s b / t) is not counted.
 
     References
     ----------
@@ -238,9 +240,11 @@ def panel_bytes(config: TransformerConfig, share: Share) -> float:
 def context_bytes(config: TransformerConfig, share: Share) -> float:
     """Return the working space of context parallelism.
 
-    Notes ----- Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for
-    their gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: queries, keys
-    and values as they are sent.
+    Notes
+    -----
+    Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for their
+    gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: queries, keys and
+    values as they are sent.
     """
     if share.axes.cp == 1:
         return 0.0
@@ -397,11 +401,13 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
 def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> float:
     """Return the working space of gathered parameters and of gradients that wait to be summed, in bytes.
 
-    Notes ----- None where a rank keeps its gradients whole. Otherwise the gradients of two blocks (those of
-    one are computed while those of the other are summed or sent to the host). If parameters are gathered,
-    fetched or cast for every pass, also the parameters of two blocks in all forms that products use (one in
-    use, one ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP. Quantised
-    traffic takes as much room again as arrives (for gradients, as arrives and leaves).
+    Notes
+    -----
+    None where a rank keeps its gradients whole. Otherwise the gradients of two blocks (those of one are
+    computed while those of the other are summed or sent to the host). If parameters are gathered, fetched or
+    cast for every pass, also the parameters of two blocks in all forms that products use (one in use, one
+    ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP. Quantised traffic
+    takes as much room again as arrives (for gradients, as arrives and leaves).
     """
     sharding, formats, several = plan.sharding, plan.precision, plan.axes.gradient_ranks > 1
     gradients_wait = sharding.shards_gradients and (several or sharding.updates_on_host)
@@ -465,8 +471,10 @@ def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place,
     dict
         Bytes by kind, for the host's memory and for its disks.
 
-    Notes ----- Gradients wait on the host for the update; a delayed update reads those of the last step while
-    those of this step arrive. Of states on disk the two largest parts are in memory.
+    Notes
+    -----
+    Gradients wait on the host for the update; a delayed update reads those of the last step while those of
+    this step arrive. Of states on disk the two largest parts are in memory.
     """
     memory: dict[str, float] = {}
     disk: dict[str, float] = {}

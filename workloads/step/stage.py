@@ -274,10 +274,11 @@ class StageRun:
     graph : Graph
         Where tasks are added.
 
-    Notes ----- Tasks are known by their ids. A pass that neither gathers nor sums is one task, a run of
-    operators. Otherwise it has one for each part of its chunk (`workloads.step.sharding.chunk_parts`): a
-    part's gather comes before it, its sum after it, and gathers, as sums, follow each other in one
-    communication stream.
+    Notes
+    -----
+    Tasks are known by their ids. A pass that neither gathers nor sums is one task, a run of operators.
+    Otherwise it has one for each part of its chunk (`workloads.step.sharding.chunk_parts`): a part's gather
+    comes before it, its sum after it, and gathers, as sums, follow each other in one communication stream.
     """
 
     def __init__(

@@ -38,8 +38,10 @@ from workloads.training.gpt import (
 class ErrorClass(StrEnum):
     """Class of an error of C = A B, by the outputs that share one draw.
 
-    Notes ----- The same NSR in another class costs a model another loss: attention averages errors that are
-    drawn for every output, and does not average those that all rows share.
+    Notes
+    -----
+    The same NSR in another class costs a model another loss: attention averages errors that are drawn for
+    every output, and does not average those that all rows share.
     """
 
     OUTPUT = "output"
@@ -138,9 +140,11 @@ Scaling = Callable[[torch.Tensor, torch.Tensor], Scaled]
 class Transfer:
     """Mean error of a product by the size of its exact output: clipping and saturation. `read` adds to it.
 
-    Notes ----- Outputs are binned by the size of their optical part over its full scale, in quarters of an
-    octave, for the range of a receiver is a fixed share of the core's full scale, after rotation, and the
-    electronic part does not pass it. Errors that are no function of the output average to zero.
+    Notes
+    -----
+    Outputs are binned by the size of their optical part over its full scale, in quarters of an octave, for
+    the range of a receiver is a fixed share of the core's full scale, after rotation, and the electronic part
+    does not pass it. Errors that are no function of the output average to zero.
     """
 
     along: torch.Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
@@ -235,9 +239,11 @@ class Error:
 class MeasuredProducts:
     """Products of a core, whose errors against exact products are measured by class.
 
-    Notes ----- With the operands A + a and B + b that the core has set, its error is ``a B`` (first operand),
-    ``A b`` (second operand) and the rest (outputs), in which ``a b`` is. Numerics that is no `SetsOperands`
-    has errors of outputs only.
+    Notes
+    -----
+    With the operands A + a and B + b that the core has set, its error is ``a B`` (first operand), ``A b``
+    (second operand) and the rest (outputs), in which ``a b`` is. Numerics that is no `SetsOperands` has
+    errors of outputs only.
     """
 
     numerics: Numerics
@@ -284,9 +290,11 @@ class MeasuredProducts:
 class MirroredProducts:
     """Exact products minus the errors of a core in the same products.
 
-    Notes ----- The mean of a run and its mirror image is free of effects that are odd in the errors. The
-    errors are those of the first run: a core that rounds would make others on operands that have moved. A
-    gain is applied to the present operands, so that gains of products in a row multiply.
+    Notes
+    -----
+    The mean of a run and its mirror image is free of effects that are odd in the errors. The errors are those
+    of the first run: a core that rounds would make others on operands that have moved. A gain is applied to
+    the present operands, so that gains of products in a row multiply.
     """
 
     errors: Mapping[int, Error]
@@ -343,9 +351,11 @@ EXACT_PRODUCTS = Products.same(ExactProducts())
 class MisreadProducts:
     """Exact products with rare large errors: a misread remainder of a residue core.
 
-    Notes ----- The sum of a sample is a whole number that follows from its remainders. A misread remainder
-    shifts the number, modulo the range: with shifts of nearly half the range all but small sums change their
-    sign and are far off. The error of the output is the shift times the scales of the sample's two blocks.
+    Notes
+    -----
+    The sum of a sample is a whole number that follows from its remainders. A misread remainder shifts the
+    number, modulo the range: with shifts of nearly half the range all but small sums change their sign and
+    are far off. The error of the output is the shift times the scales of the sample's two blocks.
     """
 
     length: int
@@ -391,9 +401,10 @@ class MisreadProducts:
 class GaussianProducts:
     """Exact products plus Gaussian noise of a set NSR.
 
-    Notes ----- If `uneven`, the deviation of an output goes with the largest element of its row of A and of
-    its column of B, as that of receiver and converter noise does where every row and column has a full scale
-    of its own.
+    Notes
+    -----
+    If `uneven`, the deviation of an output goes with the largest element of its row of A and of its column of
+    B, as that of receiver and converter noise does where every row and column has a full scale of its own.
     """
 
     nsr: float
@@ -422,8 +433,10 @@ class GaussianProducts:
 class OperandProducts:
     """Exact products plus the error from Gaussian noise on one operand, of a set NSR.
 
-    Notes ----- The deviation of an element is in proportion to the largest of its row of A, or of its column
-    of B: its full scale in cores that scale by row. Every call, hence every batch of windows, has new draws.
+    Notes
+    -----
+    The deviation of an element is in proportion to the largest of its row of A, or of its column of B: its
+    full scale in cores that scale by row. Every call, hence every batch of windows, has new draws.
     """
 
     nsr: float
@@ -461,8 +474,10 @@ def _pool(seed: int, size: int) -> torch.Tensor:
 class PooledNoise:
     """Exact products plus Gaussian noise of a set NSR, cut from a pool of numbers.
 
-    Notes ----- As `GaussianProducts`, at a fifth of its cost: a draw is a stretch of a pool of four million
-    numbers, which begins at a place that its key gives, so that two draws may overlap.
+    Notes
+    -----
+    As `GaussianProducts`, at a fifth of its cost: a draw is a stretch of a pool of four million numbers,
+    which begins at a place that its key gives, so that two draws may overlap.
     """
 
     nsr: float
