@@ -710,10 +710,10 @@ class Parts:
         count = batch * rows * keys
         flash = self.share.recompute.attention.on_chip
         moved = 0 if flash else count
-        made, read = (Matrices.C, Matrices.A) if flash else (Matrices.NONE, Matrices.NONE)
+        written, read = (Matrices.C, Matrices.A) if flash else (Matrices.NONE, Matrices.NONE)
         return (
             *(
-                self.product(role, batch=batch, m=rows, k=head_dim, n=columns, on_chip=made)
+                self.product(role, batch=batch, m=rows, k=head_dim, n=columns, on_chip=written)
                 for role, columns in scores.items()
             ),
             self.elementwise(softmax, flops=SOFTMAX_FLOPS * count, read=moved, written=moved),

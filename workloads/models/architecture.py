@@ -285,6 +285,24 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        self._check_sizes()
+        self._check_halves()
+        self._check_attention()
+        self._check_experts()
+        if not 0 <= self.predicted_tokens <= self.layers or (self.predicted_tokens and self.retrieval):
+            msg = (
+                f"{self.name}: predicted_tokens ({self.predicted_tokens}) must be from 0 to layers "
+                f"({self.layers}), and 0 with retrieval"
+            )
+            raise WorkloadError(msg)
+        if self.retrieval and self.retrieval.first > self.layers:
+            msg = (
+                f"{self.name}: retrieval begins in block {self.retrieval.first} of {self.layers}; lower first"
+            )
+            raise WorkloadError(msg)
+
+    def _check_sizes(self) -> None:
+        """Raise an error for sizes that are no positive whole numbers or do not fit each other."""
         for size in _SIZES:
             value = getattr(self, size)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
@@ -305,7 +323,9 @@ class TransformerConfig:
                 f"({self.experts}); try {self.experts}"
             )
             raise WorkloadError(msg)
-        self._check_halves()
+
+    def _check_attention(self) -> None:
+        """Raise an error for latents or windows of which some sizes lack."""
         latent = (self.kv_rank, self.rope_dim, self.value_dim)
         if any((*latent, self.query_rank)) and not all(latent):
             msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
@@ -318,21 +338,13 @@ class TransformerConfig:
                 "without latent attention or dense blocks; give both or none"
             )
             raise WorkloadError(msg)
+
+    def _check_experts(self) -> None:
+        """Raise an error for groups of experts or dense blocks that the model cannot have."""
         if self.experts % self.routing_groups or not 1 <= self.chosen_groups <= self.routing_groups:
             msg = (
                 f"{self.name}: routing_groups ({self.routing_groups}) must divide experts ({self.experts}) "
                 f"and be at least chosen_groups ({self.chosen_groups}); leave both out"
-            )
-            raise WorkloadError(msg)
-        if not 0 <= self.predicted_tokens <= self.layers or (self.predicted_tokens and self.retrieval):
-            msg = (
-                f"{self.name}: predicted_tokens ({self.predicted_tokens}) must be from 0 to layers "
-                f"({self.layers}), and 0 with retrieval"
-            )
-            raise WorkloadError(msg)
-        if self.retrieval and self.retrieval.first > self.layers:
-            msg = (
-                f"{self.name}: retrieval begins in block {self.retrieval.first} of {self.layers}; lower first"
             )
             raise WorkloadError(msg)
         if self.dense_layers and (self.experts == 1 or self.dense_layers > self.layers):

@@ -218,6 +218,7 @@ class Schedule:
 
 @lru_cache(maxsize=80)
 def _passes(schedule: Schedule, stages: int, microbatches: int, chunks: int) -> Order:
+    """Return the order of `Schedule.passes`, built once for its arguments."""
     schedule.check_sizes(stages, microbatches)
     if chunks == 1:
         return schedule.order(stages, microbatches)
@@ -610,21 +611,18 @@ def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Playe
     free = [0.0] * len(orders)
     done = [0] * len(orders)
     played: list[Played] = []
-    progress = True
-    while progress:
-        progress = False
+    before: list[int] = []
+    while done != before:
+        before = list(done)
         for stage, order in enumerate(orders):
-            while done[stage] < len(order):
-                slot = order[done[stage]]
+            for slot in order[done[stage] :]:
                 ready = _ready_time(pipeline, stage, slot, ends)
                 if ready is None:
                     break
                 start = max(free[stage], ready)
-                free[stage] = start + times.of(slot.direction) / share
-                ends[stage, slot] = free[stage]
+                free[stage] = ends[stage, slot] = start + times.of(slot.direction) / share
                 played.append(Played(stage, slot, start, free[stage]))
                 done[stage] += 1
-                progress = True
     check_all_ran(done, orders)
     return tuple(played)
 

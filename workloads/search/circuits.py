@@ -212,6 +212,7 @@ class CircuitWalk:
         return known[1]
 
     def _transition(self, state: int, priced: PricedCollective) -> Transition:
+        """Serve the flow groups of a collective one after the other."""
         turns = ports = 0
         transfers_s: list[float] = []
         dedicated_s: list[float] = []
@@ -874,6 +875,7 @@ class PlanCircuits:
         replicas = int(axes.expert_replicas)
 
         def enough(dp: int) -> bool:
+            """Return whether a number of data-parallel ranks has the neighbours of all of them."""
             groups, rest = divmod(replicas * dp, axes.dp)
             same_phase = (dp * near) % size == (axes.dp * near) % size  # of ranks within nodes
             return (

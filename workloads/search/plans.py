@@ -235,8 +235,7 @@ def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, ...]]:
     for tp in divisors(accelerators):
         for cp in divisors(accelerators // tp):
             for pp in divisors(accelerators // (tp * cp)):
-                for ep in divisors(experts):
-                    yield tp, cp, pp, accelerators // (tp * cp * pp), ep
+                yield from ((tp, cp, pp, accelerators // (tp * cp * pp), ep) for ep in divisors(experts))
 
 
 SAME = "the same as another plan"

@@ -513,8 +513,8 @@ def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) ->
         If there is no host, or naming what is full, by how much, and what to try.
     """
     if host is None:
-        asked = "optimizer_place" if plan.sharding.updates_on_host else "kept_activations"
-        msg = f"{asked}={plan.value(asked)} needs a host, and none is described"
+        key = "optimizer_place" if plan.sharding.updates_on_host else "kept_activations"
+        msg = f"{key}={plan.value(key)} needs a host, and none is described"
         raise WorkloadError(msg)
     rooms = {
         Place.HOST: ("memory", host.ddr.capacity_bytes, "a larger dp, or optimizer_place=nvme"),
@@ -622,34 +622,30 @@ def _no_plan(
 
 def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequence: int) -> Iterator[Plan]:
     """Yield the candidates for a default plan that keep all rules."""
-    for tp in range(1, LARGEST_TENSOR + 1):
-        if accelerators % tp:
+    for tp, pp in itertools.product(range(1, LARGEST_TENSOR + 1), range(1, config.layers + 1)):
+        dp, rest = divmod(accelerators, tp * pp)
+        if rest or not dp or global_batch % dp:
             continue
-        stages = accelerators // tp
-        for pp in range(1, min(config.layers, stages) + 1):
-            dp, rest = divmod(stages, pp)
-            if rest or global_batch % dp:
+        experts = [ep for ep in range(1, LARGEST_TENSOR + 1) if math.gcd(config.experts, dp) % ep == 0]
+        zeros = (1, 3) if 1 < dp and accelerators <= LARGEST_TENSOR else (1,)
+        for ep, recompute, zero, micro_batch in itertools.product(
+            experts, RECOMPUTED_PASSES, zeros, (1, 2, 4, 8, 16, 32)
+        ):
+            if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
                 continue
-            experts = [ep for ep in range(1, LARGEST_TENSOR + 1) if math.gcd(config.experts, dp) % ep == 0]
-            zeros = (1, 3) if 1 < dp and accelerators <= LARGEST_TENSOR else (1,)
-            for ep, recompute, zero, micro_batch in itertools.product(
-                experts, RECOMPUTED_PASSES, zeros, (1, 2, 4, 8, 16, 32)
-            ):
-                if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
-                    continue
-                plan = Plan.of(
-                    tp=tp,
-                    pp=pp,
-                    dp=dp,
-                    ep=ep,
-                    micro_batch=micro_batch,
-                    global_batch=global_batch,
-                    sequence_length=sequence,
-                    recompute=recompute,
-                    zero=zero,
-                )
-                if keeps_rules(config, plan):
-                    yield plan
+            plan = Plan.of(
+                tp=tp,
+                pp=pp,
+                dp=dp,
+                ep=ep,
+                micro_batch=micro_batch,
+                global_batch=global_batch,
+                sequence_length=sequence,
+                recompute=recompute,
+                zero=zero,
+            )
+            if keeps_rules(config, plan):
+                yield plan
 
 
 def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int, int]:

@@ -441,8 +441,8 @@ def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> 
     written = (state + stored) * count
     if plan.precision.kind.is_cast:
         read += stored * (held.total - held.pruned)
-        made = plan.precision.held_bytes - stored
-        written += made * (held.total - held.pruned)
+        cast_bytes = plan.precision.held_bytes - stored
+        written += cast_bytes * (held.total - held.pruned)
     if held.pruned:
         read += stored * held.pruned
         written += compressed_bytes(plan.precision) * held.pruned

@@ -131,6 +131,7 @@ class Passes:
         return found
 
     def _operators(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return the operators of `of`, not yet found."""
         if self._patterns > 1:
             operators = self._blocks_in_order(part, direction)
         else:

@@ -295,6 +295,7 @@ class Gathering:
 
 
 def _kernel(name: str, phase: Phase, *, flops: float, read: float, written: float) -> Elementwise:
+    """Return element-wise work that reads and writes numbers of bytes."""
     return Elementwise(
         name=name,
         phase=phase,
