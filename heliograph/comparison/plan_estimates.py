@@ -75,9 +75,11 @@ def under_mode(
     waits = _sums_wait(costs, plans, meets, dark_s)
     # A microbatch alone passes through all stages, those that follow wait for the turns of one.
     hops = np.where(arrays.order == Order.BOTH_WAYS, plans["pp"] / 2, plans["pp"] - 1) / arrays.chunks
-    alone = hops * played.alone - np.where((plans["pp"] > 1) & (arrays.chunks == 1), played.among, 0.0)
-    once = np.where(played.known, played.once + alone, _turns_once(costs, plans, meets))
-    each = np.where(played.known, played.each, _turns_each(costs, plans, meets, waits))
+    alone = hops * played.first_bare - np.where(
+        (plans["pp"] > 1) & (arrays.chunks == 1), played.next_bare, 0.0
+    )
+    once = np.where(played.known, played.per_step + alone, _turns_once(costs, plans, meets))
+    each = np.where(played.known, played.per_microbatch, _turns_each(costs, plans, meets, waits))
     blocks = np.ceil(layers / plans["pp"])
     inner = np.where(played.known, 0.0, blocks * turns.block)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1

@@ -577,13 +577,17 @@ class ShapeWork:
         for direction in DIRECTIONS:
             attention, ring = passes.ring(blocks, direction)
             self.block[direction] = _work(
-                passes.of(blocks, direction), node, attention=attention, ring=ring, blocks=config.layers
+                passes.operators(blocks, direction),
+                node,
+                attention=attention,
+                ring=ring,
+                blocks=config.layers,
             )
-            first, last = passes.of(embedding, direction), passes.of(head, direction)
+            first, last = passes.operators(embedding, direction), passes.operators(head, direction)
             self.embedding[direction], self.head[direction] = _work(first, node), _work(last, node)
             self.block_run[direction] = (
                 *passes.ring(block, direction)[1],
-                *_collectives(passes.of(block, direction)),
+                *_collectives(passes.operators(block, direction)),
             )
             self.end_runs[direction] = _collectives(first), _collectives(last)
 
