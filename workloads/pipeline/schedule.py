@@ -198,7 +198,7 @@ class Schedule:
         return _passes(self, stages, microbatches, chunks)
 
     def check_sizes(self, stages: int, microbatches: int) -> None:
-        """Check that the schedule can have so many stages and microbatches."""
+        """Raise an error for numbers of stages and microbatches that the schedule cannot have."""
         for name, value in (("stages", stages), ("microbatches", microbatches)):
             if value < 1:
                 msg = f"schedule: {name} must be at least 1; got {value}"

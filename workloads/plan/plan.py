@@ -38,7 +38,7 @@ class Share:
     batch: Batch
     """Sequences and their length."""
     recompute: Recomputation
-    """What is computed twice, and attention's kernel."""
+    """Recomputed activations, and the kernels of attention and element-wise work."""
     experts: ExpertRouting
     """Routing of tokens to experts."""
     precision: Formats
@@ -78,7 +78,7 @@ class Plan:
     sharding: Sharding = field(default_factory=Sharding)
     """States of the model that ranks share, and those off the device."""
     recompute: Recomputation = field(default_factory=Recomputation)
-    """What is computed twice, and attention's kernel."""
+    """Recomputed activations, and the kernels of attention and element-wise work."""
     experts: ExpertRouting = field(default_factory=ExpertRouting)
     """Routing of tokens to experts."""
     traffic: Traffic = field(default_factory=Traffic)
@@ -170,7 +170,7 @@ class Plan:
 
     @property
     def layout(self) -> RankLayout:
-        """Which ranks form which groups."""
+        """Ranks of every group."""
         axes = self.axes
         return RankLayout(
             tp=axes.tp,

@@ -201,7 +201,7 @@ LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 PARTS = ("block", "embedding", "head")
 """Parts of a model whose work is priced: attributes of `ShapeWork` and `PassCosts`."""
 INFINITE = CollectiveLines(start_s=np.full(1, np.inf), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
-"""Lines of what a fabric cannot carry."""
+"""Lines of a collective that the fabric cannot carry."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ def reads_one_byte(config: TransformerConfig, plan: Plan, role: Role, phase: Pha
     Notes
     -----
     The gradient of a weight reads the product's input, unless a norm computes it again, or it is a latent,
-    which is kept as products store it; routed experts read copies of what the norm hands on. Both gradients
+    which is kept as products store it; routed experts read copies of the norm's output. Both gradients
     of core attention read queries, keys or values, unless they are projected again.
     """
     kept, recompute = plan.precision.kept_activations, plan.recompute

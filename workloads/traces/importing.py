@@ -161,7 +161,7 @@ KINDS: Mapping[int, CollectiveKind] = {
     int(CommType.REDUCE_SCATTER_BLOCK): CollectiveKind.REDUCE_SCATTER,
     int(CommType.BARRIER): CollectiveKind.ALL_REDUCE,
 }
-"""What is done by a collective of each number; a barrier is an all-reduce of nothing."""
+"""Kind of collective of each number of the schema; a barrier is an all-reduce of no bytes."""
 STARS = frozenset({int(CommType.GATHER), int(CommType.SCATTER)})
 """Collectives in which the first of a group meets each other rank, all at once."""
 _MICROSECOND_S = to_si("duration_s", 1.0, "us")
