@@ -84,9 +84,13 @@ def under_mode(
     sums_last = _sums_wait(costs, plans, users, dark_s)
     # The first microbatch turns circuits on every stage; the stages after it wait for the turns of one.
     hops = np.where(arrays.order == Order.BOTH_WAYS, plans["pp"] / 2, plans["pp"] - 1) / arrays.chunks
-    first = hops * played.alone - np.where((plans["pp"] > 1) & (arrays.chunks == 1), played.among, 0.0)
-    once = np.where(played.known, played.once + first, _turns_per_step(costs, plans, users))
-    each = np.where(played.known, played.each, _turns_per_microbatch(costs, plans, users, sums_last))
+    first = hops * played.first_bare - np.where(
+        (plans["pp"] > 1) & (arrays.chunks == 1), played.next_bare, 0.0
+    )
+    once = np.where(played.known, played.per_step + first, _turns_per_step(costs, plans, users))
+    each = np.where(
+        played.known, played.per_microbatch, _turns_per_microbatch(costs, plans, users, sums_last)
+    )
     blocks = np.ceil(layers / plans["pp"])
     inside_blocks = np.where(played.known, 0.0, blocks * turns.block)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1

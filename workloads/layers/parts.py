@@ -1,7 +1,8 @@
-"""Parts of a transformer as forward steps on one rank, routing of tokens to experts among them.
+"""Forward steps of the parts of a transformer on one rank, with the routing of tokens to experts.
 
-A step is an operator, the edge of a region, an exchange or a gather. Element-wise steps may be split as an
-eager framework runs them, into a kernel with its own traffic for each operation.
+A step is an operator, a `Boundary` of a tensor-parallel region, an `Exchange` or a `Gather`;
+`workloads.layers.transformer` makes operators and collectives of both passes from steps. Element-wise steps
+may be split as an eager framework runs them, into a kernel with its own traffic for each operation.
 
 Products may leave out blocks of their weights, or two of every four elements (sparse tensor cores: Mishra et
 al., arXiv:2104.08378).
@@ -33,13 +34,13 @@ from workloads.plan.parts import WEIGHT_BLOCK, Attention, ContextExchange, Exper
 from workloads.plan.plan import Share
 
 COUNT_BYTES = 8
-"""Bytes of a count of tokens as ranks tell each other (64-bit)."""
+"""Bytes of a count of tokens that ranks exchange (64-bit)."""
 _DIGITS = 6
-"""Digits of a count of tokens that are more than rounding."""
+"""Decimals to which counts of tokens are rounded before they are rounded up; a choice."""
 
 
 def capacity(config: TransformerConfig, share: Share) -> int:
-    """Return how many tokens of one rank each expert has room for; 0 if there is no limit.
+    """Return the tokens of one rank for which each expert has room; 0 if there is no limit.
 
     Notes
     -----
@@ -54,14 +55,14 @@ def capacity(config: TransformerConfig, share: Share) -> int:
 
 
 def visits(config: TransformerConfig, share: Share) -> float:
-    """Return how many copies of a token a rank makes room for, sends and works on, on average.
+    """Return the mean copies of a token that a rank has room for, sends and works on.
 
     Notes
     -----
-    With a capacity its experts' places over its tokens, filled or not. Without one those of the busiest rank,
-    whom the others wait for: as all ranks of a class are alike, the others then work as much, so that their
-    energy is an upper bound; what goes from rank to rank is exact (`exchange_skew`). A whole number, k, for
-    an even router without a capacity.
+    With a capacity, the places of all experts over the tokens, filled or not. Without one, the visits of the
+    busiest rank, for which the others wait: as all ranks of a class are alike, the others then work as much,
+    so that their energy is an upper bound; the traffic between ranks is exact (`exchange_skew`). For an even
+    router without a capacity it is a whole number, k.
     """
     places = capacity(config, share)
     if places:
@@ -88,7 +89,7 @@ def expert_rows(config: TransformerConfig, share: Share) -> int:
 
 
 def _up(count: float) -> int:
-    """Return a count rounded up, but for what the arithmetic itself adds to a whole number."""
+    """Return a count rounded up; whole numbers stay in spite of errors of the arithmetic."""
     return math.ceil(round(count, _DIGITS))
 
 
@@ -100,14 +101,14 @@ def rank_loads(config: TransformerConfig, share: Share) -> tuple[float, ...]:
     Experts are dealt to ranks in turn, as in `rank_imbalance`; busy ranks stand far apart in their group.
     """
     loads = geometric_loads(config.experts, share.experts.expert_imbalance)
-    found = [0.0] * share.axes.ep
+    rank_load = [0.0] * share.axes.ep
     for turn, place in enumerate(spread_places(share.axes.ep).tolist()):
-        found[place] = math.fsum(loads[turn :: share.axes.ep]) * share.axes.ep / config.experts
-    return tuple(found)
+        rank_load[place] = math.fsum(loads[turn :: share.axes.ep]) * share.axes.ep / config.experts
+    return tuple(rank_load)
 
 
 def exchange_skew(config: TransformerConfig, share: Share) -> Skew | None:
-    """Return what goes to whom when tokens are sent to their experts; None if the same to everybody.
+    """Return the unevenness of the exchange of tokens with experts; None if every rank gets the same.
 
     Notes
     -----
@@ -130,20 +131,20 @@ def rank_imbalance(config: TransformerConfig, share: Share) -> float:
 
     Notes
     -----
-    Experts are dealt to ranks in turn from the busiest to the idlest, as nobody knows their loads when they
-    are placed but a balanced placement is what every system tries for.
+    Experts are dealt to ranks in turn from the busiest to the idlest: a balanced placement, which every
+    system tries for, though loads are not known when experts are placed.
     """
     loads = geometric_loads(config.experts, share.experts.expert_imbalance)
     return math.fsum(loads[:: share.axes.ep]) * share.axes.ep / config.experts
 
 
 def dropped_share(config: TransformerConfig, share: Share) -> float:
-    """Return the share of visits that find their expert full, and are left out.
+    """Return the share of visits that are dropped because their expert is full.
 
     Notes
     -----
-    Of every expert's load what is above its capacity (arXiv:2006.16668, section 2.2, "expert capacity"). The
-    capacity is that with its rounding; the loads are taken to be those on every rank.
+    Every expert drops its load above its capacity (arXiv:2006.16668, section 2.2, "expert capacity"), which
+    is rounded up. All ranks are taken to have the same loads.
     """
     places = capacity(config, share)
     if not places:
@@ -159,7 +160,7 @@ ROUNDING = 1e-9
 
 
 def kept_inner(formats: Formats, inner: int) -> int:
-    """Return how many of a product's inner elements meet a kept block of its weight, in whole blocks.
+    """Return the inner elements of a product that meet a kept block of its weight, in whole blocks.
 
     Notes
     -----
@@ -187,7 +188,7 @@ NORMS = frozenset(
 
 
 def separate(step: Elementwise, config: TransformerConfig, single: float) -> tuple[Elementwise, ...]:
-    """Return the kernels that stand for a step where nothing is fused.
+    """Return the kernels of a step where nothing is fused.
 
     Parameters
     ----------
@@ -236,15 +237,18 @@ def separate(step: Elementwise, config: TransformerConfig, single: float) -> tup
         case _:
             return (step,)
     flops = step.flops / len(traffic)
-    first, *others = (replace(step, flops=flops, read_bytes=ins, written_bytes=outs) for ins, outs in traffic)
-    return (first, *(replace(one, issued=0, kernels=step.issued + step.kernels) for one in others))
+    first, *others = (
+        replace(step, flops=flops, read_bytes=read_each, written_bytes=written_each)
+        for read_each, written_each in traffic
+    )
+    return (first, *(replace(kernel, issued=0, kernels=step.issued + step.kernels) for kernel in others))
 
 
 BIAS_PASSES = 7
 """Elements of two bytes that adding a weighted bias reads for each result, and writes: a result and three of
 four bytes; three of four bytes and a result."""
 BIAS_KERNELS = 2
-"""Kernels that it takes for each expert forward: the product with the weight, and the sum."""
+"""Kernels of a weighted bias for each expert, forward: the product with the weight, and the sum."""
 CLAMPS = 2
 """Clamps of a gated part, one for each branch."""
 SOFTMAX_FLOPS = 5
@@ -256,7 +260,7 @@ class Boundary:
     """Edge of a tensor-parallel region: the stream is gathered when it enters and summed when it leaves."""
 
     name: str
-    """What crosses."""
+    """Name of the collective."""
     elements: int
     """Elements of the whole stream."""
     enters: bool
@@ -268,7 +272,7 @@ class Exchange:
     """An all-to-all: tokens sent to the ranks of their experts, or heads to the ranks that work on them."""
 
     name: str
-    """What is sent."""
+    """Name of the collective."""
     elements: int
     """Elements that a rank sends."""
     axis: Axis = Axis.EXPERT
@@ -276,9 +280,9 @@ class Exchange:
     two_level: bool = False
     """Whether it goes within nodes and between them in turn."""
     spread: Spread | None = None
-    """Where copies of a token go, if it is sent to each node once."""
+    """Nodes that copies of a token go to, if it is sent to each node once."""
     skew: Skew | None = None
-    """What goes to whom, if not the same to everybody."""
+    """Unevenness, if not every rank gets the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,7 +290,7 @@ class Gather:
     """Keys and values collected over the context-parallel ranks; their gradients are summed and scattered."""
 
     name: str
-    """What is collected."""
+    """Name of the collective."""
     elements: int
     """Elements of a rank's shard."""
 
@@ -353,7 +357,7 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
 
 
 def expert_biases(parts: Parts) -> tuple[Step, ...]:
-    """Return the sum of experts' results and their biases, which no product can make on its way.
+    """Return the sum of experts' results and their weighted biases, which is no part of a product.
 
     Notes
     -----
@@ -372,18 +376,18 @@ def expert_biases(parts: Parts) -> tuple[Step, ...]:
 
 
 def region(parts: Parts, name: str, *, enters: bool) -> tuple[Step, ...]:
-    """Return the edge of the region in which experts are cut over tensor ranks, if they are."""
+    """Return the boundary of the region in which experts are cut over tensor ranks, if they are."""
     if parts.share.axes.whole_experts:
         return ()
     return parts.boundary(name, enters=enters, copies=visits(parts.config, parts.share))
 
 
 def sorting(parts: Parts) -> tuple[Step, ...]:
-    """Return the copy that sorts what ranks send by expert, or back; none where a rank has one expert.
+    """Return the copy that sorts arrived tokens by expert, or back; none where a rank has one expert.
 
     Notes
     -----
-    What arrives stands by the rank that sent it, and within that by expert (Megatron-LM's all-to-all
+    Tokens arrive by sending rank, and within that by expert (Megatron-LM's all-to-all
     dispatcher sorts chunks; DeepSpeed-MoE, arXiv:2201.05596, section 5.1, transforms the layout).
     """
     if parts.share.axes.ep in {1, parts.config.experts}:
@@ -393,7 +397,7 @@ def sorting(parts: Parts) -> tuple[Step, ...]:
 
 
 def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, ...]:
-    """Return what a rank sends to the experts of one block, or gets back; nothing with one expert rank."""
+    """Return the exchange of tokens with the experts of a block, there or back; none with one rank."""
     share, config = parts.share, parts.config
     if share.axes.ep == 1:
         return ()
@@ -415,27 +419,27 @@ def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, .
 
 
 def sent(parts: Parts) -> int:
-    """Return the elements that every rank sends to the experts of one block, if they have room for all."""
+    """Return the elements that every rank sends to the experts of a block where no visit is dropped."""
     return parts.stream * parts.config.experts_per_token
 
 
 def exchanged(parts: Parts) -> int:
-    """Return the elements that a rank gets for the experts of one block, its own included."""
+    """Return the elements that a rank receives for the experts of a block, its own included."""
     return int(parts.stream * visits(parts.config, parts.share))
 
 
 def counts(parts: Parts) -> tuple[Step, ...]:
-    """Return the exchange of how many tokens each expert will get, if ranks tell each other first.
+    """Return the exchange of counts of tokens for each expert, if the plan has it.
 
     Notes
     -----
-    Needed for exact sizes, for a rank cannot know what others send it (FastMoE, arXiv:2103.13262). It has no
-    backward pass: the sizes are known by then.
+    It comes before an exchange of exact sizes, since a rank does not know the sizes that others send
+    (FastMoE, arXiv:2103.13262). It has no backward pass: the sizes are known by then.
     """
     share = parts.share
     if not share.experts.exchange_counts or share.axes.ep == 1:
         return ()
-    told = Collective(
+    exchanged_counts = Collective(
         name="mlp.counts",
         phase=Phase.FORWARD,
         kind=CollectiveKind.ALL_TO_ALL,
@@ -443,7 +447,7 @@ def counts(parts: Parts) -> tuple[Step, ...]:
         size=share.axes.ep,
         payload_bytes=float(parts.config.experts * COUNT_BYTES),
     )
-    return (told,)
+    return (exchanged_counts,)
 
 
 def shared_experts(parts: Parts) -> tuple[Step, ...]:
@@ -465,9 +469,9 @@ QUERIES_AND_KEYS = 2
 """Operators of a step that queries and keys take apart: rotation and norm of each (Megatron-LM,
 core/transformer/attention.py)."""
 LOSS_REDUCTIONS = 3
-"""Numbers a token's loss shares over tensor ranks: maximum, sum and the target's logit."""
+"""Numbers of each token that tensor ranks reduce for the loss: maximum, sum and the target's logit."""
 NOT_LOW_PRECISION = frozenset({Role.MLP_ROUTER, Role.HEAD_JOIN, Role.HEAD_LOGITS})
-"""Products that stay in the stored precision when the others go down to fp8."""
+"""Products that stay in the stored precision when all others are in fp8."""
 LOSS_BYTES = 4
 """Bytes of each of them (fp32)."""
 
@@ -528,7 +532,7 @@ class Parts:
         )
 
     def elementwise(self, role: Role, *, flops: float, read: float, written: float) -> Elementwise:
-        """Return elementwise work over so many elements read and written."""
+        """Return element-wise work that reads and writes numbers of elements."""
         return Elementwise(
             name=str(role),
             role=role,
@@ -539,12 +543,12 @@ class Parts:
         )
 
     def norm(self, role: Role, elements: int | None = None) -> Elementwise:
-        """Return a norm of so many elements, of the residual stream if they are not told."""
+        """Return a norm of a number of elements; by default of the residual stream."""
         count = self.stream if elements is None else elements
         return self.elementwise(role, flops=NORM_FLOPS[self.config.norm] * count, read=count, written=count)
 
     def residual(self, role: Role) -> Elementwise:
-        """Return the sum of a branch and the residual stream, with dropout and its mask if there is any."""
+        """Return the sum of a branch and the residual stream, with dropout and its mask if it has them."""
         mask = self.stream / self.width if self.config.dropout else 0.0
         written = self.stream + mask
         return self.elementwise(role, flops=self.stream, read=2 * self.stream, written=written)
@@ -552,7 +556,7 @@ class Parts:
     def boundary(
         self, name: str, *, enters: bool, copies: float = 1, width: int | None = None
     ) -> tuple[Boundary, ...]:
-        """Return the edge of a tensor-parallel region; nothing with one rank."""
+        """Return the boundary of a tensor-parallel region; none with one rank."""
         if self.share.axes.tp == 1:
             return ()
         elements = int(self.share.tokens * (width or self.config.hidden) * copies)
@@ -570,7 +574,7 @@ class Parts:
         )
 
     def norm_after(self, role: Role) -> tuple[Step, ...]:
-        """Return the norm of what a half of a block adds to the stream, if the model has one (Grok-1)."""
+        """Return the norm after a half of a block, if the model has one (Grok-1)."""
         return (self.norm(role),) if self.config.post_norms else ()
 
     def heads(self) -> tuple[Step, ...]:
@@ -628,7 +632,7 @@ class Parts:
         )
 
     def from_latents(self) -> tuple[tuple[Step, ...], int]:
-        """Return the products from latents to heads, and how many elements carry positions."""
+        """Return the products from latents to heads, and the number of elements that carry positions."""
         config, share = self.config, self.share
         heads = config.heads // share.axes.tp
         pairs = heads * (config.head_dim - config.rope_dim + config.value_dim)
@@ -644,7 +648,7 @@ class Parts:
         return products, share.tokens * (heads + 1) * config.rope_dim
 
     def context(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """Return what context-parallel ranks exchange before and after core attention, ring apart."""
+        """Return the exchanges of context ranks before and after core attention; none with a ring."""
         config, share = self.config, self.share
         queries = share.tokens * config.query_width // share.axes.tp
         pairs = share.tokens * (share.axes.key_width(config) + share.axes.value_width(config))
@@ -698,17 +702,18 @@ class Parts:
         keys: int,
         value_dim: int,
     ) -> tuple[Step, ...]:
-        """Return products that make scores, each with so many columns, their softmax and the values.
+        """Return products that make scores, their softmax and the product with the values.
 
-        A fused kernel keeps scores, of `rows` queries and `keys` keys a head, on chip.
+        `scores` has the columns of each product that makes scores. A fused kernel keeps scores, of `rows`
+        queries and `keys` keys a head, on chip.
         """
         count = batch * rows * keys
         flash = self.share.recompute.attention.on_chip
         moved = 0 if flash else count
-        made, read = (Matrices.C, Matrices.A) if flash else (Matrices.NONE, Matrices.NONE)
+        written, read = (Matrices.C, Matrices.A) if flash else (Matrices.NONE, Matrices.NONE)
         return (
             *(
-                self.product(role, batch=batch, m=rows, k=head_dim, n=columns, on_chip=made)
+                self.product(role, batch=batch, m=rows, k=head_dim, n=columns, on_chip=written)
                 for role, columns in scores.items()
             ),
             self.elementwise(softmax, flops=SOFTMAX_FLOPS * count, read=moved, written=moved),
@@ -716,15 +721,13 @@ class Parts:
         )
 
     def seen(self, keys: int) -> int:
-        """Return how many of so many keys a query's products span on average, a whole number.
-
-        With block-sparse attention these are `Recomputation.attention_keys`.
+        """Return the keys among `keys` that a query's products span, the mean rounded to a whole number.
 
         Notes
         -----
-        Under the causal mask (s+1)/2 if the kernel skips what is masked, as ranks hold early and late ones.
-        With a window of w keys at most w, and w - w (w-1) / 2s if the first ones' shorter spans are skipped
-        too.
+        Under the causal mask (s+1)/2 if the kernel skips masked scores, as ranks hold early and late queries.
+        With a window of w keys at most w, and w - w (w-1) / 2s if the shorter spans of the first queries are
+        skipped too. With block-sparse attention `Recomputation.attention_keys`.
         """
         if self.share.recompute.attention_keys:
             return self.share.recompute.attention_keys
@@ -760,7 +763,7 @@ class Parts:
         )
 
     def clamps(self, elements: int) -> tuple[Step, ...]:
-        """Return the clamps of a gated part's branches and what joins them again, if the model has them.
+        """Return the clamps of a gated part's branches and the copy that joins these again, if it has any.
 
         Notes
         -----
@@ -815,7 +818,7 @@ class Parts:
         )
 
     def kernels(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """Return steps as the plan's software runs them: fused, or one kernel for each operation."""
+        """Return steps as the plan has them: fused, or split into one kernel for each operation."""
         if self.share.recompute.fused:
             return steps
         single = LOSS_BYTES / self.width
@@ -852,7 +855,7 @@ class Parts:
         )
 
     def joining(self) -> tuple[Step, ...]:
-        """Return what a module that predicts a token more does before its block.
+        """Return the steps of a module that predicts a further token before its block.
 
         The next token is looked up again; both streams are normed and joined by one product
         (arXiv:2412.19437, section 2.2).
@@ -872,7 +875,7 @@ class Parts:
         share, tokens = self.share, self.share.tokens
         columns = share.axes.padded_vocabulary(self.config) // share.axes.tp
         logits = tokens * columns
-        shared = Collective(
+        reduction = Collective(
             name=str(Role.HEAD_LOSS),
             role=Role.HEAD_LOSS,
             phase=Phase.FORWARD,
@@ -886,5 +889,5 @@ class Parts:
             *self.boundary("head.input", enters=True),
             self.weighted(Role.HEAD_LOGITS, m=tokens, k=self.config.hidden, n=columns),
             self.loss(logits),
-            *((shared,) * LOSS_REDUCTIONS if share.axes.tp > 1 else ()),
+            *((reduction,) * LOSS_REDUCTIONS if share.axes.tp > 1 else ()),
         )

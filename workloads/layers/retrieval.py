@@ -13,30 +13,30 @@ from workloads.plan.plan import Share
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One attention: who asks, what is read, and how many heads of which width do it."""
+    """Sizes of one attention of tokens (queries) to others (keys)."""
 
     rows: int
-    """Tokens that ask."""
+    """Tokens with queries."""
     hidden: int
     """Width of their stream."""
     source_rows: int
-    """Tokens that are read; they are cut over tensor ranks as those that ask."""
+    """Tokens with keys; they are cut over tensor ranks as those with queries."""
     source_hidden: int
-    """Width of theirs."""
+    """Width of their stream."""
     heads: int
     """Heads."""
     head_dim: int
     """Width of a head."""
     sequences: int
-    """Groups of askers that each see keys of their own."""
+    """Groups of queries that each see keys of their own."""
     keys: int
-    """Keys that each of them sees."""
+    """Keys that a query sees."""
     distances: int
-    """Relative positions of an asker and a key."""
+    """Relative positions of a query and a key."""
 
     @property
     def itself(self) -> bool:
-        """Whether tokens read each other."""
+        """Whether queries and keys are of the same tokens."""
         return (self.rows, self.hidden) == (self.source_rows, self.source_hidden)
 
 
@@ -118,7 +118,7 @@ class RetrievalParts:
         return self.share.axes.stream_cut
 
     def read(self, one: Reading) -> tuple[Step, ...]:
-        """Return an attention with its norm, its edges and its residual."""
+        """Return an attention with its norm, the boundaries of its region and its residual."""
         width = one.heads * one.head_dim // self.share.axes.tp
         if one.itself:
             projections: tuple[Step, ...] = (
@@ -182,14 +182,14 @@ class RetrievalParts:
         return self.block.elementwise(Role.RETRIEVAL_RESIDUAL, flops=count, read=2 * count, written=count)
 
     def edge(self, name: str, elements: int, *, enters: bool) -> tuple[Boundary, ...]:
-        """Return the edge of a tensor-parallel region; nothing with one rank."""
+        """Return the boundary of a tensor-parallel region; none with one rank."""
         if self.share.axes.tp == 1:
             return ()
         return (Boundary(name=f"retrieval.{name}", elements=elements, enters=enters),)
 
 
 def cross_activation_bytes(config: TransformerConfig, share: Share, shape: Retrieval) -> float:
-    """Return what one cross-attention keeps of a microbatch on one rank, as `layer_activation_bytes`."""
+    """Return the activation memory of a cross-attention for a microbatch on one rank, in bytes."""
     parts = RetrievalParts(config, share, shape)
     width, operand = share.precision.element_bytes, share.precision.linear_bytes
     heads = config.query_width
@@ -200,7 +200,7 @@ def cross_activation_bytes(config: TransformerConfig, share: Share, shape: Retri
 
 
 def encoder_activation_bytes(config: TransformerConfig, share: Share, shape: Retrieval) -> float:
-    """Return what the encoder keeps of a microbatch on one rank, its result included."""
+    """Return the activation memory of the encoder for a microbatch on one rank, with its result, in bytes."""
     parts = RetrievalParts(config, share, shape)
     width, operand = share.precision.element_bytes, share.precision.linear_bytes
     reads = 2 * shape.layers + shape.crossings
@@ -215,5 +215,6 @@ def encoder_activation_bytes(config: TransformerConfig, share: Share, shape: Ret
 
 
 def _score_bytes(parts: RetrievalParts, scores: int) -> float:
+    """Return the bytes of a number of scores, if they are kept."""
     kept = not parts.share.recompute.attention.on_chip and parts.share.recompute.kind is Recompute.NONE
     return float(scores * parts.width) if kept else 0.0

@@ -47,25 +47,33 @@ def overlapped(items: tuple[Item, ...], axes: Axes, element_bytes: int) -> tuple
     models", ASPLOS 2023; NVIDIA Transformer Engine, `ub_overlap_ag`, `ub_overlap_rs` and
     `ub_bulk_wgrad`; PyTorch asynchronous tensor parallelism.
     """
-    done: list[Item] = []
+    result: list[Item] = []
     left = list(items)
     while left:
-        taken = _gather_first(left, axes) or _scatter_last(left, axes, element_bytes)
-        if taken:
-            count, made = taken
-            done += made
+        replaced = _gather_first(left, axes) or _scatter_last(left, axes, element_bytes)
+        if replaced:
+            count, replacement = replaced
+            result += replacement
             del left[:count]
         else:
-            done.append(left.pop(0))
-    return tuple(done)
+            result.append(left.pop(0))
+    return tuple(result)
 
 
 def _is_cast(item: Item) -> bool:
+    """Return whether an item is the cast of a product's operand."""
     return isinstance(item[0], Elementwise) and item[0].casts is not Role.OTHER
 
 
 def _gather_first(items: list[Item], axes: Axes) -> tuple[int, list[Item]] | None:
-    """Return how many items an all-gather, casts of what it brings and their product are, and what for."""
+    """Return the overlapped form of items that begin with an all-gather for a product.
+
+    Returns
+    -------
+    tuple of int and list, or None
+        Number of items that it replaces, the all-gather, casts of its result and the product, and the
+        replacement; None if the items do not begin so.
+    """
     if not _is(items[0], CollectiveKind.ALL_GATHER):
         return None
     place = 1
@@ -77,7 +85,7 @@ def _gather_first(items: list[Item], axes: Axes) -> tuple[int, list[Item]] | Non
 
 
 def _scatter_last(items: list[Item], axes: Axes, element_bytes: int) -> tuple[int, list[Item]] | None:
-    """Return the items of a product and the reduce-scatter after it, and what stands for them."""
+    """Return the overlapped form of items that begin with a product and a reduce-scatter, likewise."""
     if len(items) < 2 or not _is(items[1], CollectiveKind.REDUCE_SCATTER):
         return None
     product, scatter = items[0][0], items[1][0]
@@ -99,10 +107,12 @@ def _scatter_last(items: list[Item], axes: Axes, element_bytes: int) -> tuple[in
 
 
 def _is(item: Item, kind: CollectiveKind) -> bool:
+    """Return whether an item is a collective of tensor ranks of a kind."""
     return isinstance(item[0], Collective) and item[0].kind is kind and item[0].axis == Axis.TENSOR
 
 
 def _cuttable(item: Item, axes: Axes) -> bool:
+    """Return whether an item is a product with a weight whose rows the ranks can share evenly."""
     product = item[0]
     return (
         isinstance(product, MatMul)
@@ -113,7 +123,7 @@ def _cuttable(item: Item, axes: Axes) -> bool:
 
 
 def _ring(product: Item, collective: Item, axes: Axes) -> Overlapped:
-    """Return a product in shards beside the ring that brings them or takes them away."""
+    """Return a product in shards beside the ring that gathers its operand or scatters its result."""
     whole, moved = product[0], collective[0]
     assert isinstance(whole, MatMul)  # noqa: S101 - narrows the type
     assert isinstance(moved, Collective)  # noqa: S101 - narrows the type
@@ -126,7 +136,7 @@ def _ring(product: Item, collective: Item, axes: Axes) -> Overlapped:
 
 
 CUT_BY_ROWS = frozenset({Role.ATTENTION_OUTPUT, Role.MLP_DOWN})
-"""Products whose weight a single row of ranks would cut along its inner dimension (arXiv:1909.08053)."""
+"""Products whose weight is cut along its inner dimension over a row of ranks (arXiv:1909.08053)."""
 STATISTICS = {Norm.LAYER: 2, Norm.SCALE: 2, Norm.RMS: 1}
 """Sums that a norm needs of every token, forward and again backward."""
 STATISTIC_BYTES = 4
@@ -134,7 +144,7 @@ STATISTIC_BYTES = 4
 
 
 def on_one_row(share: Share) -> Share:
-    """Return the plan of one row of a grid as if it were all: its share of the batch, tp its columns.
+    """Return the share of one row of a grid as if it were all: tp its columns, its part of the batch.
 
     Notes
     -----
@@ -154,7 +164,7 @@ def on_one_row(share: Share) -> Share:
 
 
 def on_grid(items: tuple[Item, ...], config: TransformerConfig, share: Share) -> tuple[Item, ...]:
-    """Return the operators of one row's plan as a grid runs them.
+    """Return the operators of a grid, from those of one of its rows.
 
     Parameters
     ----------
@@ -178,8 +188,8 @@ def on_grid(items: tuple[Item, ...], config: TransformerConfig, share: Share) ->
     """
     if share.axes.tensor_grid is TensorGrid.LINE:
         return items
-    walk = _Grid(config, share)
-    return tuple(made for one, count in items for made in walk.item(one, count))
+    grid = _Grid(config, share)
+    return tuple(item for one, count in items for item in grid.items(one, count))
 
 
 Operation = MatMul | Elementwise | Collective | Overlapped
@@ -187,7 +197,7 @@ Operation = MatMul | Elementwise | Collective | Overlapped
 
 
 def _part(one: Elementwise, ranks: int) -> Elementwise:
-    """Return the part of work that is cut over so many ranks."""
+    """Return the part of element-wise work on each of some ranks."""
     return replace(
         one,
         flops=one.flops / ranks,
@@ -197,7 +207,7 @@ def _part(one: Elementwise, ranks: int) -> Elementwise:
 
 
 class _Grid:
-    """Operators of a grid, from those of one of its rows."""
+    """Turns operators of one row of a grid into those of the grid."""
 
     def __init__(self, config: TransformerConfig, share: Share) -> None:
         self.config = config
@@ -206,27 +216,27 @@ class _Grid:
         self.side = share.axes.columns
         self.width = share.precision.element_bytes
 
-    def item(self, one: Operation, count: int) -> list[Item]:
-        """Return what an operator becomes; edges of the row's tensor-parallel regions vanish."""
-        made: list[Item]
+    def items(self, one: Operation, count: int) -> list[Item]:
+        """Return the items of the grid for a repeated operator; none for collectives of the row."""
+        items: list[Item]
         match one:
             case MatMul() if one.held is Held.B or one.phase is Phase.GRAD_WEIGHT:
-                made = self.product(one)
+                items = self.product(one)
             case Elementwise() if one.role is Role.EMBEDDING_LOOKUP:
-                made = self.lookup(one)
+                items = self.lookup(one)
             case Elementwise() if one.role in NORMS:
                 sums = STATISTICS[self.config.norm] * self.row.tokens * STATISTIC_BYTES
-                made = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, Axis.ROW, sums), 1)]
+                items = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, Axis.ROW, sums), 1)]
             case Elementwise() if one.casts in CUT_BY_ROWS:
                 # The cast of an output's gradient is cut over columns as well.
-                made = [(_part(one, self.side if one.phase is Phase.GRAD_INPUT else 1), 1)]
+                items = [(_part(one, self.side if one.phase is Phase.GRAD_INPUT else 1), 1)]
             case Collective() if one.role is Role.HEAD_LOSS:
-                made = [(replace(one, axis=Axis.ROW, size=self.side), 1)]
+                items = [(replace(one, axis=Axis.ROW, size=self.side), 1)]
             case Collective() if one.axis == Axis.TENSOR:
-                made = []
+                items = []
             case _:
-                made = [(one, 1)]
-        return [(each, times * count) for each, times in made]
+                items = [(one, 1)]
+        return [(each, times * count) for each, times in items]
 
     def product(self, one: MatMul) -> list[Item]:
         """Return the q steps of a product and their traffic."""

@@ -1,7 +1,7 @@
-"""One rank's work in one layer, in closed form: products, elementwise work and tensor-parallel traffic.
+"""Operators and collectives of one rank in a block, the embedding and the head, forward and backward.
 
 Every part of the model is written once, as forward steps (`workloads.layers.parts`); the backward pass
-mirrors them. Model operations of a step are counted by the conventions of published utilisations.
+mirrors them. `model_flops` counts the operations of a step by the conventions of published utilisations.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ from workloads.plan.parts import (
 from workloads.plan.plan import Plan, Share
 
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
-"""An operator and how often it is repeated."""
+"""An operator with its number of repeats."""
 
 CORE_ATTENTION = SCORES | VALUES | {Role.ATTENTION_SOFTMAX, Role.RETRIEVAL_SOFTMAX}
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
 NORMED = frozenset({Role.ATTENTION_NORM, Role.MLP_NORM, Role.BLOCK_NORM, Role.ATTENTION_LATENT_NORMS})
-"""Norms of a block whose outputs may be computed again."""
+"""Norms of a block whose outputs may be recomputed."""
 ACTIVATED = frozenset({Role.MLP_CLAMP, Role.MLP_CLAMPED, Role.MLP_ACTIVATION})
-"""A feed-forward part's way from one product to the next."""
+"""Steps of a feed-forward part between its products."""
 BACKWARD_KERNELS = 3
 """Backward kernels for each forward one of a weighted bias: two products and two sums for the gradients of
 bias and weight, and two casts, for a product and a sum (Megatron-LM, core/transformer/moe/experts.py)."""
 PROJECTIONS = frozenset({Role.ATTENTION_QUERIES, Role.ATTENTION_KEYS_VALUES, Role.ATTENTION_ROTARY})
-"""Latent attention's way from latents to heads."""
+"""Steps of latent attention from latents to heads."""
 ROUTED = frozenset({Role.MLP_ROUTER, Role.MLP_GATES})
-"""Router after its norm, whose place a captured graph's launch takes."""
+"""Steps of the router that a captured graph replays; the launch of the graph replaces that of the norm
+before."""
 ATTENDED = (
     CORE_ATTENTION
     | PROJECTIONS
@@ -68,11 +69,11 @@ ATTENDED = (
         Role.ATTENTION_RESIDUAL,
     }
 )
-"""Attention after its norm, as above."""
+"""Steps of attention that a captured graph replays, likewise."""
 GRAPHED = {Graphs.NONE: frozenset[Role](), Graphs.ROUTER: ROUTED, Graphs.ATTENTION: ROUTED | ATTENDED}
-"""Roles of what a host replays."""
+"""Roles of the operators that the host replays."""
 CONSTANT_INPUT = frozenset({Role.ATTENTION_POSITIONS, Role.RETRIEVAL_POSITIONS})
-"""Products with a weight of something that no gradient reaches: encodings of positions."""
+"""Products of a weight with encodings of positions, which have no gradient."""
 FP8_BYTES = 1
 """Bytes of an element in fp8."""
 CAST_FLOPS = 2
@@ -89,19 +90,20 @@ PASSES_THROUGH = frozenset(
         Role.RETRIEVAL_RESIDUAL,
     }
 )
-"""Elementwise steps whose backward pass needs the gradient only, not the input."""
+"""Element-wise steps whose backward pass needs the gradient only, not the input."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Walker:
-    """Operators of a pass, from forward steps."""
+class _Lowering:
+    """Turns forward steps into the operators and collectives of a pass."""
 
     share: Share
+    """Rank's share of a microbatch."""
 
     def collective(
         self, name: str, phase: Phase, kind: CollectiveKind, axis: Axis, elements: float
     ) -> Collective:
-        """Return a collective whose payload is so many elements per rank."""
+        """Return a collective with a payload of `elements` per rank."""
         return Collective(
             name=name,
             phase=phase,
@@ -115,8 +117,8 @@ class _Walker:
             payload_bytes=float(elements * self.share.precision.element_bytes),
         )
 
-    def crossing(self, step: Boundary, phase: Phase) -> tuple[Item, ...]:
-        """Return what a boundary costs: the backward pass crosses it the other way."""
+    def boundary(self, step: Boundary, phase: Phase) -> tuple[Item, ...]:
+        """Return the collective at a boundary, which the backward pass crosses the other way."""
         gathers = step.enters is (phase is Phase.FORWARD)
         whole = not self.share.axes.sequence_parallel
         if whole and gathers:
@@ -134,7 +136,7 @@ class _Walker:
         for step in steps:
             match step:
                 case Boundary():
-                    items.extend(self.crossing(step, Phase.FORWARD))
+                    items.extend(self.boundary(step, Phase.FORWARD))
                 case Exchange():
                     items.append((self._exchange(step, Phase.FORWARD), 1))
                 case Gather():
@@ -164,12 +166,13 @@ class _Walker:
                 case Elementwise():
                     items.append((_mirrored(step), 1))
                 case Boundary():
-                    items.extend(self.crossing(step, Phase.GRAD_INPUT))
+                    items.extend(self.boundary(step, Phase.GRAD_INPUT))
                 case Exchange():
                     items.append((self._exchange(step, Phase.GRAD_INPUT), 1))
         return tuple(items)
 
     def _exchange(self, step: Exchange, phase: Phase) -> Collective:
+        """Return the all-to-all of an exchange; the backward pass sends the other way."""
         sent = self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
         if step.skew is not None:
             skew = step.skew.turned() if phase is Phase.GRAD_INPUT else step.skew
@@ -180,7 +183,7 @@ class _Walker:
         return self.collective(step.name, phase, CollectiveKind.ALL_GATHER, Axis.CONTEXT, step.elements)
 
     def _gather_backward(self, step: Gather) -> tuple[Item, ...]:
-        """Gather keys and values once more, unless they were just recomputed, and sum their gradients."""
+        """Return a second gather of keys and values, if they are not recomputed, and the sum of gradients."""
         whole = step.elements * self.share.axes.cp
         summed = self.collective(
             step.name, Phase.GRAD_INPUT, CollectiveKind.REDUCE_SCATTER, Axis.CONTEXT, whole
@@ -209,7 +212,7 @@ class _Walker:
         return ((kernel, 1),)
 
     def _kept_cast(self, step: Elementwise) -> tuple[Item, ...]:
-        """Return what it takes to keep what an activation reads in one byte, written as it is read."""
+        """Return the cast of an activation's input to fp8, in which it is kept; it is cast as it is read."""
         if self.share.precision.kept_activations is not Kept.FP8 or step.role is not Role.MLP_ACTIVATION:
             return ()
         elements = step.read_bytes / self.share.precision.element_bytes
@@ -224,17 +227,19 @@ class _Walker:
         return ((cast, 1),)
 
     def _input_cast(self, product: MatMul, before: Role) -> tuple[Item, ...]:
-        """Return the cast of a product's input, which a norm before it makes as it writes.
+        """Return the cast of a product's input; none after a norm, which casts as it writes.
 
-        As is and transposed that is no more bytes than in 16 bits (Transformer Engine's LayerNormLinear).
-        What activations, attention and the dispatch of tokens write is cast by the product's own call
-        (Megatron-LM: TERowParallelLinear, TEGroupedLinear), and so are gradients of outputs.
+        A norm's result as it is and transposed takes no more bytes than in 16 bits (Transformer Engine's
+        LayerNormLinear). Results of activations, attention and the dispatch of tokens are cast by the
+        product's own call (Megatron-LM: TERowParallelLinear, TEGroupedLinear), and so are gradients of
+        outputs.
         """
         if before in NORMED and not self._searches:
             return ()
         return self._cast(product, product.batch * product.m * product.k, Phase.FORWARD)
 
     def _gradient_cast(self, product: MatMul) -> tuple[Item, ...]:
+        """Return the cast of the gradient of a product's output."""
         return self._cast(product, product.batch * product.m * product.n, Phase.GRAD_INPUT)
 
     def _cast(self, product: MatMul, elements: int, phase: Phase) -> tuple[Item, ...]:
@@ -261,7 +266,7 @@ class _Walker:
 
     @property
     def _searches(self) -> bool:
-        """Whether a cast must know the largest value of the whole tensor, so that none casts as it writes."""
+        """Whether a cast first needs the largest value of the tensor, so that none casts as it writes."""
         return self.share.precision.kind is Precision.NVFP4
 
 
@@ -280,10 +285,9 @@ def gradients(product: MatMul, formats: Formats) -> tuple[MatMul, MatMul]:
     -------
     tuple of MatMul
         dA = dC B^T, which may hold B if the forward product does, and dB = A^T dC, which holds nothing and
-        is dense. For a product of two activations (attention) both are of the phase ``grad_input``, for
-        neither is a weight.
+        is dense. For a product of two activations (attention) both are of the phase ``grad_input``.
     """
-    # What stays on chip in the forward pass does so in the backward pass, with its gradient.
+    # A matrix that stays on chip in the forward pass does so in the backward pass, with its gradient.
     first_kept = product.on_chip.renamed(Matrices.C, Matrices.B, Matrices.A)
     second_kept = product.on_chip.renamed(Matrices.A, Matrices.C, Matrices.B)
     first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_kept)
@@ -304,6 +308,7 @@ def gradients(product: MatMul, formats: Formats) -> tuple[MatMul, MatMul]:
 
 
 def _mirrored(work: Elementwise) -> Elementwise:
+    """Return the backward work of an element-wise step: twice its operations, on gradient and input."""
     kept = 0.0 if work.role in PASSES_THROUGH else work.read_bytes
     return Elementwise(
         name=work.name,
@@ -333,11 +338,11 @@ def forward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     neither the softmax nor its two products.
     """
     steps = Parts(config=config, share=share).block()
-    return _replayed(_Walker(share=share).forward(steps), share)
+    return _replayed(_Lowering(share=share).forward(steps), share)
 
 
 def _replayed(items: tuple[Item, ...], share: Share) -> tuple[Item, ...]:
-    """Return operators with those marked that the host replays."""
+    """Return operators, those that the host replays marked as such."""
     roles = GRAPHED[share.recompute.graphs]
     if not roles:
         return items
@@ -350,14 +355,13 @@ def _replayed(items: tuple[Item, ...], share: Share) -> tuple[Item, ...]:
 
 
 def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
-    """Return the backward operators of one block, what is recomputed first.
+    """Return the backward operators of one block, after those of its recomputation.
 
     Notes
     -----
     Full recomputation repeats the whole forward block with its traffic; selective repeats core attention. A
     flash kernel repeats the scores by itself (arXiv:2205.14135, algorithm 4), hence selective adds nothing to
-    it.
-    Operators that the plan names run once more, each from what is kept. The third gather of sequence
+    it. Operators that the plan names run once more, each from kept activations. The third gather of sequence
     parallelism (the input of each weight gradient) is left out, for Megatron-LM hides it behind the input
     gradient.
     """
@@ -366,46 +370,46 @@ def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
 
 def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the forward operators of some steps of a block."""
-    return _Walker(share=share).forward(steps)
+    return _Lowering(share=share).forward(steps)
 
 
 def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
-    """Return the backward operators of some steps of a block, what is recomputed first."""
-    walker = _Walker(share=share)
-    again: tuple[Step, ...] = ()
+    """Return the backward operators of some steps of a block, after those of their recomputation."""
+    lowering = _Lowering(share=share)
+    recomputed: tuple[Step, ...] = ()
     if share.recompute.attention.on_chip:
-        again = tuple(step for step in steps if _role(step) in SCORES)
+        recomputed = tuple(step for step in steps if _role(step) in SCORES)
     elif share.recompute.kind is Recompute.SELECTIVE:
-        again = tuple(step for step in steps if _role(step) in CORE_ATTENTION)
+        recomputed = tuple(step for step in steps if _role(step) in CORE_ATTENTION)
     if share.recompute.kind is Recompute.FULL:
-        again = (*steps, *again) if share.recompute.attention.on_chip else steps
-    named = repeated_operators(share)
+        recomputed = (*steps, *recomputed) if share.recompute.attention.on_chip else steps
+    named = recomputed_operators(share)
     by_name = tuple(step for step in steps if _role(step) in named)
-    return (*walker.forward((*by_name, *again)), *walker.backward(steps))
+    return (*lowering.forward((*by_name, *recomputed)), *lowering.backward(steps))
 
 
 def _role(step: Step) -> Role:
-    """Return the role of work, that of the product for the cast of its operand."""
+    """Return the role of a step; for the cast of an operand that of the product."""
     if isinstance(step, Elementwise) and step.casts is not Role.OTHER:
         return step.casts
     return step.role if isinstance(step, MatMul | Elementwise) else Role.OTHER
 
 
-def repeated_operators(share: Share) -> frozenset[Role]:
-    """Return the roles of the operators that a plan computes again one by one."""
-    chosen = share.recompute
+def recomputed_operators(share: Share) -> frozenset[Role]:
+    """Return the roles of the operators that a plan recomputes one by one."""
+    recompute = share.recompute
     return frozenset().union(
-        NORMED if chosen.recompute_norms else (),
-        PROJECTIONS if chosen.recompute_projections else (),
-        ACTIVATED if chosen.recompute_activation else (),
-        CORE_ATTENTION if chosen.recompute_attention else (),
+        NORMED if recompute.recompute_norms else (),
+        PROJECTIONS if recompute.recompute_projections else (),
+        ACTIVATED if recompute.recompute_activation else (),
+        CORE_ATTENTION if recompute.recompute_attention else (),
     )
 
 
 def ring_layer(
     config: TransformerConfig, share: Share, items: tuple[Item, ...], *, forward: bool
 ) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
-    """Return what ring attention adds to a block: other ranks' keys, and the traffic beside that work.
+    """Return the attention of a block to other ranks' keys on a ring, and the collectives that bring them.
 
     Parameters
     ----------
@@ -414,76 +418,76 @@ def ring_layer(
     items : tuple
         The block's operators, as `forward_layer` or `backward_layer` gives them: those of one block of keys.
     forward : bool
-        Which of the two they are.
+        Whether they are those of the forward pass.
 
     Returns
     -------
     tuple
-        The same work on the other cp - 1 blocks of keys, and the traffic that runs meanwhile; both empty
+        Core attention on the other cp - 1 blocks of keys, and the collectives that run beside it; both empty
         without a ring.
 
     Notes
     -----
-    A ring that hands keys and values on cp - 1 times is an all-gather, and one that carries their gradients
-    home a reduce-scatter (Ring Attention, arXiv:2310.01889, section 3). The backward pass does both.
+    A ring that hands keys and values on cp - 1 times is an all-gather, and one that returns their gradients a
+    reduce-scatter (Ring Attention, arXiv:2310.01889, section 3). The backward pass does both.
     """
     if share.axes.cp == 1 or share.axes.context_exchange is not ContextExchange.RING:
         return (), ()
-    others = tuple(
+    attention = tuple(
         (one, count * (share.axes.cp - 1))
         for one, count in items
         if isinstance(one, MatMul | Elementwise) and one.role in CORE_ATTENTION
     )
-    walker = _Walker(share=share)
+    lowering = _Lowering(share=share)
     pairs = share.tokens * (share.axes.key_width(config) + share.axes.value_width(config))
     phase = Phase.FORWARD if forward else Phase.GRAD_INPUT
-    keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, Axis.CONTEXT, pairs)
+    keys = lowering.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, Axis.CONTEXT, pairs)
     if forward:
-        return others, (keys,)
-    sums = walker.collective(
+        return attention, (keys,)
+    sums = lowering.collective(
         "attention.keys", phase, CollectiveKind.REDUCE_SCATTER, Axis.CONTEXT, pairs * share.axes.cp
     )
-    return others, (*((keys,) if share.recompute.kind is Recompute.FULL else ()), keys, sums)
+    return attention, (*((keys,) if share.recompute.kind is Recompute.FULL else ()), keys, sums)
 
 
 def forward_embedding(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators of the embedding."""
     steps = Parts(config=config, share=share).embedding()
-    return _Walker(share=share).forward(steps)
+    return _Lowering(share=share).forward(steps)
 
 
 def backward_embedding(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators that gather the embedding's gradient."""
     steps = Parts(config=config, share=share).embedding()
-    return _Walker(share=share).backward(steps)
+    return _Lowering(share=share).backward(steps)
 
 
 def _head(config: TransformerConfig, share: Share) -> tuple[Step, ...]:
-    """Return the steps of the head, and of what predicts further tokens beside its blocks."""
+    """Return the steps of the head, and of modules that predict further tokens without their blocks."""
     parts = Parts(config=config, share=share)
     return (*parts.head(), *(*parts.joining(), *parts.head()) * config.predicted_tokens)
 
 
 def forward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators of the last norm, the logits and the loss, of every token that is predicted."""
-    return _Walker(share=share).forward(_head(config, share))
+    return _Lowering(share=share).forward(_head(config, share))
 
 
 def backward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the backward operators of the head."""
-    return _Walker(share=share).backward(_head(config, share))
+    return _Lowering(share=share).backward(_head(config, share))
 
 
 def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False) -> float:
-    """Return the floating-point operations that a step's model is worth, whatever the plan does.
+    """Return the floating-point operations of a step of the model, independent of the plan.
 
     Parameters
     ----------
     config, share : TransformerConfig, Share
         The model, and a rank's share, of which only batch, sequence length and block sparsity matter.
     causal : bool
-        Whether only the half of attention's pairs that the mask lets through counts. Of published
-        utilisations some count them all and some the half: 12 % apart for Llama 3 8B at 8192 tokens.
+        Whether only the half of attention's pairs counts that the mask lets through. Some published
+        utilisations count all pairs, others the half: 12 % apart for Llama 3 8B at 8192 tokens.
 
     Notes
     -----
@@ -502,37 +506,38 @@ def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False
         attention_keys=share.recompute.attention_keys,
     ).share
     layer = _product_flops(forward_layer(config.unbounded, bare), causal=causal)
-    narrow = config.windowed_among(0, config.layers)
-    blocks = (config.layers + config.predicted_tokens - config.dense_layers - narrow) * layer
-    if narrow:
-        blocks += narrow * _product_flops(forward_layer(config.windowed, bare), causal=causal)
+    windowed = config.windowed_among(0, config.layers)
+    blocks = (config.layers + config.predicted_tokens - config.dense_layers - windowed) * layer
+    if windowed:
+        blocks += windowed * _product_flops(forward_layer(config.windowed, bare), causal=causal)
     if config.dense_layers:
         dense = _product_flops(forward_layer(config.dense, bare), causal=causal)
         blocks += config.dense_layers * dense
     head = _product_flops(forward_head(config, bare), causal=causal)
-    found = 3.0 * share.batch.global_batch * (blocks + head)
-    return found + _retrieval_flops(config, share, bare) if config.retrieval else found
+    flops = 3.0 * share.batch.global_batch * (blocks + head)
+    return flops + _retrieval_flops(config, share, bare) if config.retrieval else flops
 
 
 def _retrieval_flops(config: TransformerConfig, share: Share, bare: Share) -> float:
-    """Return the operations of a step's cross-attentions and encoder.
+    """Return the operations of a step's cross-attentions and encoder, less a correction of its blocks.
 
-    Both passes are counted one by one, for no gradient reaches the encodings of relative positions; nor does
-    it in the blocks, whose third product is taken off.
+    Both passes are counted one by one, for encodings of relative positions have no gradient. In the blocks,
+    whose products all count three times, that of the encodings is taken off once.
     """
     if config.retrieval is None:
         return 0.0
     parts = RetrievalParts(config, bare, config.retrieval)
     count = config.retrieval.among(0, config.layers)
-    one = sum(
+    sequence_flops = sum(
         _product_flops((*forward_steps(steps, bare), *backward_steps(steps, bare)), causal=False) * times
         for steps, times in ((parts.cross(), count), (parts.encoder(), 1))
     )
-    never = 2 * share.batch.sequence_length * config.position_matrix * config.layers
-    return share.batch.global_batch * (one - never)
+    no_gradient = 2 * share.batch.sequence_length * config.position_matrix * config.layers
+    return share.batch.global_batch * (sequence_flops - no_gradient)
 
 
 def _product_flops(items: tuple[Item, ...], *, causal: bool) -> float:
+    """Return the operations of the products of a run; of attention the unmasked half if `causal`."""
     halved = (
         {Role.ATTENTION_SCORES, Role.ATTENTION_POSITION_SCORES, Role.ATTENTION_VALUES} if causal else set()
     )

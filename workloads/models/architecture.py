@@ -1,7 +1,7 @@
-"""The shape of a transformer, from which every operator and byte of a training step follows.
+"""Shape of a transformer, from which every operator and byte of a training step follows.
 
-With it stand the activation functions of its feed-forward parts, with their cost an element, and the shape of
-retrieval: RETRO's encoder of neighbours and its cross-attention.
+Also the activation functions of its feed-forward parts with their operations per element, and the shape of
+retrieval (`Retrieval`): RETRO's encoder of neighbours and its cross-attention.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simulator.errors import WorkloadError, check_choices
 
 
 class Activation(StrEnum):
-    """A feed-forward part's function; a gated part multiplies it with its second branch."""
+    """Activation function of a feed-forward part; a gated part multiplies it with its second branch."""
 
     GELU = "gelu"
     SILU = "silu"
@@ -73,7 +73,7 @@ class Retrieval:
     """
 
     first: int = 6
-    """First block, counted from 1, that attends to neighbours; its input is what the encoder attends to."""
+    """First block, counted from 1, that attends to neighbours; the encoder attends to its input."""
     every: int = 3
     """Blocks from one that attends to neighbours to the next."""
     chunk: int = 64
@@ -85,15 +85,15 @@ class Retrieval:
     layers: int = 2
     """Blocks of the encoder."""
     crossings: int = 1
-    """How many of them, the first ones, attend to the chunk whose neighbour they encode."""
+    """Blocks of the encoder, the first ones, that attend to the chunk whose neighbour they encode."""
     hidden: int = 896
     """Width of the encoder's stream."""
     heads: int = 16
-    """Its heads."""
+    """Heads of the encoder's attention."""
     head_dim: int = 64
     """Width of one of them."""
     ffn_hidden: int = 3584
-    """Inner width of its feed-forward parts."""
+    """Inner width of the encoder's feed-forward parts."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -121,15 +121,15 @@ class Retrieval:
         return self.chunk + self.length - 1
 
     def among(self, start: int, count: int) -> int:
-        """Return how many of `count` blocks from `start` (counted from 0) on attend to neighbours."""
+        """Return the blocks that attend to neighbours among `count` from `start` (counted from 0) on."""
 
-        def until(end: int) -> int:
+        def before(end: int) -> int:
             return max(0, (end - self.first) // self.every + 1) if end >= self.first else 0
 
-        return until(start + count) - until(start)
+        return before(start + count) - before(start)
 
     def begins_in(self, start: int, count: int) -> bool:
-        """Return whether the first block that attends to neighbours is among these."""
+        """Return whether the first block that attends to neighbours is among `count` from `start` on."""
         return start < self.first <= start + count
 
     def cross_matrices(self, hidden: int, width: int) -> int:
@@ -173,7 +173,7 @@ class Positions(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """A decoder-only transformer: identical blocks between an embedding and a head.
+    """Shape of a decoder-only transformer: blocks between an embedding and a head.
 
     Raises
     ------
@@ -206,7 +206,7 @@ class TransformerConfig:
     gated: bool = False
     """Whether the feed-forward part multiplies two branches (SwiGLU)."""
     activation: Activation | None = None
-    """Its function; none means SiLU if it is gated, GELU if not."""
+    """Activation function of the feed-forward part; None means SiLU if it is gated, GELU if not."""
     tied_embeddings: bool = False
     """Whether head and embedding are one matrix."""
     experts: int = 1
@@ -218,21 +218,21 @@ class TransformerConfig:
     routing_bias: bool = False
     """Whether each expert has a bias that balances the load (DeepSeek-V3)."""
     dense_layers: int = 0
-    """First blocks of a model with experts that have none."""
+    """First blocks, without experts, of a model with experts."""
     dense_ffn_hidden: int = 0
     """Inner width of the feed-forward part of those blocks."""
     kv_rank: int = 0
     """Width of the latent from which keys and values are made (multi-head latent attention); 0 without."""
     query_rank: int = 0
-    """Width of the latent from which queries are made; 0 without, they are made from the stream then."""
+    """Width of the latent from which queries are made; 0 where they are made from the stream."""
     rope_dim: int = 0
-    """With a latent, the part of a head that carries positions; its key is one for all heads."""
+    """With a latent, the part of a head's width that carries positions; all heads share its key."""
     value_dim: int = 0
     """With a latent, the width of a value head."""
     parallel: bool = False
     """Whether attention and feed-forward part stand side by side (PaLM, GPT-J)."""
     two_norms: bool = False
-    """Whether each of two such parts has a norm of its own (GPT-NeoX), not one for both."""
+    """Whether attention and feed-forward part side by side have a norm each (GPT-NeoX), not one for both."""
     norm: Norm = Norm.LAYER
     """Kind of norm."""
     positions: Positions = Positions.ROTARY
@@ -260,21 +260,22 @@ class TransformerConfig:
     window: int = 0
     """Keys that a query of a windowed block sees at most; 0 without windows."""
     window_every: int = 0
-    """Of so many neighbouring blocks all but the last are windowed; 1 means every block, 0 none."""
+    """Period of the windows: in each run of so many blocks the last one sees all keys, the others are
+    windowed; 1 means that every block is windowed, 0 none."""
     window_after: int = 0
-    """First blocks that see all keys whatever `window_every` says (Qwen2)."""
+    """First blocks that see all keys in any case (Qwen2)."""
     routing_groups: int = 1
     """Groups of experts among which the router chooses first (DeepSeek-V3)."""
     chosen_groups: int = 1
-    """How many of them a token may visit."""
+    """Groups that a token may visit."""
     predicted_tokens: int = 0
     """Modules behind the last block that each predict one token more (multi-token prediction, DeepSeek-V3):
     a product that joins two streams, a block, and embedding and head once again."""
     retrieval: Retrieval | None = None
-    """What the model retrieves and how it reads it (RETRO); none for a model that does not."""
+    """Retrieved neighbours and their encoder (RETRO); None without retrieval."""
 
     def __repr__(self) -> str:
-        """Return the shape, its usual values left out."""
+        """Return the shape, without values that are the default."""
         named = [
             f"{item.name}={getattr(self, item.name)!s}"
             for item in fields(self)
@@ -284,6 +285,24 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        self._check_sizes()
+        self._check_halves()
+        self._check_attention()
+        self._check_experts()
+        if not 0 <= self.predicted_tokens <= self.layers or (self.predicted_tokens and self.retrieval):
+            msg = (
+                f"{self.name}: predicted_tokens ({self.predicted_tokens}) must be from 0 to layers "
+                f"({self.layers}), and 0 with retrieval"
+            )
+            raise WorkloadError(msg)
+        if self.retrieval and self.retrieval.first > self.layers:
+            msg = (
+                f"{self.name}: retrieval begins in block {self.retrieval.first} of {self.layers}; lower first"
+            )
+            raise WorkloadError(msg)
+
+    def _check_sizes(self) -> None:
+        """Raise an error for sizes that are no positive whole numbers or do not fit each other."""
         for size in _SIZES:
             value = getattr(self, size)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
@@ -304,7 +323,9 @@ class TransformerConfig:
                 f"({self.experts}); try {self.experts}"
             )
             raise WorkloadError(msg)
-        self._check_halves()
+
+    def _check_attention(self) -> None:
+        """Raise an error for latents or windows of which some sizes lack."""
         latent = (self.kv_rank, self.rope_dim, self.value_dim)
         if any((*latent, self.query_rank)) and not all(latent):
             msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
@@ -315,21 +336,13 @@ class TransformerConfig:
                 "without latent attention; give both or none"
             )
             raise WorkloadError(msg)
+
+    def _check_experts(self) -> None:
+        """Raise an error for groups of experts or dense blocks that the model cannot have."""
         if self.experts % self.routing_groups or not 1 <= self.chosen_groups <= self.routing_groups:
             msg = (
                 f"{self.name}: routing_groups ({self.routing_groups}) must divide experts ({self.experts}) "
                 f"and be at least chosen_groups ({self.chosen_groups}); leave both out"
-            )
-            raise WorkloadError(msg)
-        if not 0 <= self.predicted_tokens <= self.layers or (self.predicted_tokens and self.retrieval):
-            msg = (
-                f"{self.name}: predicted_tokens ({self.predicted_tokens}) must be from 0 to layers "
-                f"({self.layers}), and 0 with retrieval"
-            )
-            raise WorkloadError(msg)
-        if self.retrieval and self.retrieval.first > self.layers:
-            msg = (
-                f"{self.name}: retrieval begins in block {self.retrieval.first} of {self.layers}; lower first"
             )
             raise WorkloadError(msg)
         if self.dense_layers and (self.experts == 1 or self.dense_layers > self.layers):
@@ -346,7 +359,7 @@ class TransformerConfig:
             raise WorkloadError(msg)
 
     def _check_halves(self) -> None:
-        """Refuse halves of a block that cannot stand side by side."""
+        """Raise an error for halves of a block that cannot stand side by side."""
         if self.parallel and (self.experts > 1 or self.kv_rank):
             msg = f"{self.name}: parallel blocks with experts or latent attention are not modelled"
             raise WorkloadError(msg)
@@ -388,7 +401,7 @@ class TransformerConfig:
 
     @property
     def latent_width(self) -> int:
-        """Width of what latent attention makes of the stream: two latents and the shared positions."""
+        """Width of latent attention's products with the stream: two latents and the shared positions."""
         return self.query_rank + self.kv_rank + self.rope_dim
 
     @property
@@ -409,12 +422,12 @@ class TransformerConfig:
 
     @property
     def context_width(self) -> int:
-        """Width of what attention hands to its output product."""
+        """Width of attention's result, the input of its output product."""
         return self.heads * self.value_dim if self.kv_rank else self.query_width
 
     @property
     def dense(self) -> TransformerConfig:
-        """The model with the blocks that have no experts only."""
+        """The model with its blocks without experts only."""
         blocks = self.windowed if self._windows_before(self.dense_layers) else self.unbounded
         return replace(
             blocks,
@@ -431,7 +444,7 @@ class TransformerConfig:
 
     @property
     def windowed(self) -> TransformerConfig:
-        """The model with windowed blocks only."""
+        """The model with its windowed blocks only."""
         return replace(self, window_every=1, window_after=0)
 
     @property
@@ -441,16 +454,16 @@ class TransformerConfig:
 
     @property
     def unbounded(self) -> TransformerConfig:
-        """The model with blocks only that see all keys."""
+        """The model with its blocks that see all keys only."""
         return replace(self, window=0, window_every=0, window_after=0)
 
     def windowed_among(self, first: int, count: int) -> int:
-        """Return how many of `count` blocks from `first` on are windowed, `dense_layers` not counted."""
-        first, last = (max(place, self.dense_layers) for place in (first, first + count))
-        return self._windows_before(last) - self._windows_before(first)
+        """Return the windowed blocks with experts among `count` blocks from `first` (counted from 0) on."""
+        start, end = (max(block, self.dense_layers) for block in (first, first + count))
+        return self._windows_before(end) - self._windows_before(start)
 
     def _windows_before(self, end: int) -> int:
-        """Return how many of the first `end` blocks, dense ones too, are windowed."""
+        """Return the windowed blocks, with experts or without, among the first `end` blocks."""
         end = max(end, self.window_after)
         if self.window_every < 2:
             return (end - self.window_after) * self.window_every
@@ -508,7 +521,7 @@ class TransformerConfig:
 
     @property
     def blocks(self) -> int:
-        """Blocks with those of the modules that predict further tokens."""
+        """Blocks, and those of the modules that predict further tokens."""
         return self.layers + self.predicted_tokens
 
     @property
@@ -574,7 +587,7 @@ _SIZES = (
 
 
 MOST_NAMED = 64
-"""Largest divisor worth naming in a message; dimensionless."""
+"""Largest divisor that a message lists; dimensionless."""
 
 
 def divisors(whole: int) -> list[int]:
@@ -584,6 +597,6 @@ def divisors(whole: int) -> list[int]:
 
 
 def divisors_phrase(whole: int, fits: Callable[[int], bool] = lambda part: True) -> str:
-    """Return the divisors of a number that fit as a phrase for a message: ``1, 2 or 4``."""
+    """Return the divisors of a number for which `fits` holds as a phrase for a message: ``1, 2 or 4``."""
     found = [str(part) for part in divisors(whole) if part <= MOST_NAMED and fits(part)]
     return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"

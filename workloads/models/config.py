@@ -1,6 +1,7 @@
-"""Reader of the config.json files of published models, strict and without their library.
+"""Reader of the config.json files of published models, strict and without the library that wrote them.
 
-Each family of models states the keys under which it writes its sizes, and what it fixes.
+The file ``families.json`` beside it lists the supported families (``model_type``): the keys under which each
+writes its sizes, and the properties that all of its models have.
 """
 
 from __future__ import annotations
@@ -28,28 +29,34 @@ from workloads.models.architecture import (
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Blocks of a family that see a window of keys only, where ``layer_types`` does not say it."""
+    """Rule by which blocks of a family see a window of keys only, for files without ``layer_types``."""
 
     every: int = 1
-    """Of so many neighbouring blocks all but the last; 1 means every block."""
+    """Default of `TransformerConfig.window_every`."""
     every_keys: tuple[str, ...] = ()
-    """Keys of a model that has another number."""
+    """Names in the file of `TransformerConfig.window_every`."""
     default: int | None = None
-    """Keys in a window where the file says nothing (null there means none); none: all keys are seen then."""
+    """Tokens in a window where the file does not name it; None: all tokens are seen. Null in a file: no
+    window."""
     switch: str = ""
-    """Key without which, or with false, no block is windowed."""
+    """Name in the file of a flag without which no block is windowed; empty if there is none."""
     key: str = "sliding_window"
-    """Key of the keys in a window."""
+    """Name in the file of the tokens in a window."""
     after: tuple[str, int] = ("", 0)
-    """Key of how many first blocks see all keys, and how many without it; so the library runs Qwen2, whose
-    documents say that these have the window (huggingface/transformers, issue 35896)."""
+    """Name in the file, and default, of `TransformerConfig.window_after`. The library runs Qwen2 so, though
+    its documents say that the first blocks have the window (huggingface/transformers, issue 35896)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Keys under which a model family writes its sizes, and what it fixes; see `TransformerConfig`.
+    """Names under which a family's files have the fields of `TransformerConfig`, and values that it fixes.
 
-    The last of `experts` is the key of how many a token visits, those before it are of how many there are.
+    A tuple of texts has names in a file, of which any may be used; a single text is a name. A tuple of a text
+    and a value has a name and the default; with an empty name the value is fixed. Other values are fixed, but
+    `tied` and those called default, which hold where the file has none. The last name of `experts` is that of
+    the experts that a token visits, those before it are of all experts. `demands` and `fixed` are names with
+    the only value that is modelled. `names` gives the usual name of each of the family's own; `translated`
+    gives the values of a file usual names.
     """
 
     layers: tuple[str, ...] = ("num_hidden_layers",)
@@ -94,23 +101,23 @@ class Family:
 
 
 _TABLE: Mapping[str, Any] = read_json(Path(__file__).parent / "families.json")
-"""Families by ``model_type``, and kinds of models that are none."""
+"""Families by ``model_type``, and other values of it by why they are not supported."""
 
 
 def _nested(family: str, *groups: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """Return a reader of files that call keys by a family's names, some of them in groups."""
+    """Return a function that gives a family's file usual names, those in nested `groups` included."""
     names: Mapping[str, str] = _TABLE["families"][family]["names"]
 
     def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
-        inner = [values[group] for group in groups if isinstance(values.get(group), Mapping)]
-        known = {key: value for one in (*inner, values) for key, value in one.items()}
-        return known | {ours: known[theirs] for theirs, ours in names.items() if theirs in known}
+        nested = [values[group] for group in groups if isinstance(values.get(group), Mapping)]
+        known = {key: value for level in (*nested, values) for key, value in level.items()}
+        return known | {usual: known[name] for name, usual in names.items() if name in known}
 
     return flat
 
 
 def _first_of_lists(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of a file that names one for each block, where all are alike."""
+    """Return the values of a file with lists of one value for each block, where all are equal, as values."""
     return {
         key: value[0]
         if isinstance(value, list) and value and all(one == value[0] for one in value)
@@ -125,13 +132,12 @@ def _falcon_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     The newer blocks have two norms unless the file says otherwise.
     """
     heads = values.get("num_attention_heads", values.get("n_head"))
-    few = heads if values.get("multi_query") is False else 1
-    new = values.get("new_decoder_architecture") is True
-    two = new and values.get("num_ln_in_parallel_attn") in (None, 2)
+    older = heads if values.get("multi_query") is False else 1
+    new_blocks = values.get("new_decoder_architecture") is True
     return {
         **values,
-        "num_key_value_heads": values.get("num_kv_heads", heads) if new else few,
-        "two_norms": two,
+        "num_key_value_heads": values.get("num_kv_heads", heads) if new_blocks else older,
+        "two_norms": new_blocks and values.get("num_ln_in_parallel_attn") in (None, 2),
     }
 
 
@@ -150,11 +156,11 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "lists": _first_of_lists,
     "no query latent": lambda values: {"q_lora_rank": None, **values},
 }
-"""What gives the values of a file usual names, by `Family.translated` in the table."""
+"""Functions that give the values of a file usual names, by their name in the table (`Family.translated`)."""
 
 
-def _family(base: Family, told: Mapping[str, Any]) -> Family:
-    """Return a family like another but for what the table tells of it."""
+def _family(base: Family, entry: Mapping[str, Any]) -> Family:
+    """Return a family like another but for the fields in its entry of the table."""
     kinds: dict[str, Callable[[Any], Any]] = {
         "norm": Norm,
         "positions": Positions,
@@ -162,43 +168,45 @@ def _family(base: Family, told: Mapping[str, Any]) -> Family:
         "fixed": lambda value: tuple(value.items()),
         "names": dict,
         "translated": _READERS.__getitem__,
-        "windows": lambda value: Windows(**{key: _tupled(one) for key, one in value.items()}),
+        "windows": lambda value: Windows(**{key: _tupled(item) for key, item in value.items()}),
     }
-    return replace(base, **{key: kinds.get(key, _tupled)(value) for key, value in told.items()})
+    return replace(base, **{key: kinds.get(key, _tupled)(value) for key, value in entry.items()})
 
 
 def _tupled(value: Any) -> Any:  # noqa: ANN401 - from JSON
     return tuple(value) if isinstance(value, list) else value
 
 
-def _families(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Family]:
-    """Return the families of the table, in which each stands behind the one that it is `like`."""
-    found: dict[str, Family] = {}
-    for name, values in told.items():
-        own = {key: value for key, value in values.items() if key != "like"}
-        found[name] = _family(found.get(values.get("like", ""), Family()), own)
-    return {name: one for name, one in found.items() if not name.startswith("_")}
+def _families(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Family]:
+    """Return the families of the table, in which each comes after the one that it is ``like``."""
+    families: dict[str, Family] = {}
+    for name, entry in table.items():
+        own = {key: value for key, value in entry.items() if key != "like"}
+        families[name] = _family(families.get(entry.get("like", ""), Family()), own)
+    return {name: family for name, family in families.items() if not name.startswith("_")}
 
 
 def _by_member(groups: Mapping[str, list[str]]) -> Mapping[str, str]:
-    """Return the name of the group that each member is in."""
-    return {one: name for name, members in groups.items() for one in members}
+    """Return the name of the group of each member."""
+    return {member: name for name, members in groups.items() for member in members}
 
 
 FAMILIES: Mapping[str, Family] = _families(_TABLE["families"])
-"""Supported ``model_type`` values; those of the table that begin with ``_`` only have others like them."""
+"""Supported families by ``model_type``; entries of the table that begin with ``_`` are bases of others
+only."""
 NOT_DECODERS = _by_member(_TABLE["not_decoders"])
-"""Other ``model_type`` values that are often met, and what they are made of."""
+"""``model_type`` values of models that are no decoders, each with its kind."""
 HYBRIDS = frozenset(_TABLE["hybrids"])
-"""``model_type`` values of decoders some blocks of which are recurrent."""
+"""``model_type`` values of decoders with recurrent blocks."""
 OTHER_BLOCKS = _by_member(_TABLE["other_blocks"])
-"""``model_type`` values of decoders whose blocks are near to, but not those of, a supported one."""
+"""``model_type`` values of decoders whose blocks differ from those of a supported one, each with how."""
 FORMER = _by_member(_TABLE["former"])
-"""``model_type`` values of files that were published before the library had the model, and what it is now."""
+"""Former ``model_type`` values of models, in files older than the library's own, each with the present
+one."""
 RECURRENT = ("mamba_", "ssm_", "linear_attn", "linear_key_head", "linear_num_key", "hybrid_override")
-"""Beginnings of keys that only such models have."""
+"""Beginnings of keys that only models with recurrent blocks have."""
 SYNONYMS: Mapping[str, tuple[str, ...]] = {size: tuple(names) for size, names in _TABLE["synonyms"].items()}
-"""Sizes, and the names that files have for each; the first is the usual one."""
+"""Names that files have for each size; the first is the usual one."""
 KEY_HEADS, HEAD_WIDTH, EXPERTS = (
     SYNONYMS[one] for one in ("number of key heads", "width of a head", "number of experts")
 )
@@ -219,9 +227,9 @@ MODELS = Path(__file__).parent / "configs"
 """Folder of the shipped models."""
 _REGISTERED: dict[str, TransformerConfig] = {}
 PREDICTED = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers")
-"""Keys of how many further tokens a model learns to predict."""
+"""Names of the number of further tokens that a model predicts."""
 WINDOWED, CHUNKED, FULL = "sliding_attention", "chunked_attention", "full_attention"
-"""Values of ``layer_types``; chunks of keys are Llama 4's, and taken as windows."""
+"""Values of ``layer_types``; the chunks of keys of Llama 4 are taken as windows."""
 MLP_KINDS, DENSE, SPARSE = "mlp_layer_types", "dense", "sparse"
 """Key of the kind of each block's feed-forward part, and its values."""
 LONGEST_SHOWN = 60
@@ -229,7 +237,7 @@ LONGEST_SHOWN = 60
 
 
 class _Reader:
-    """Typed look-ups in one config.json, with the file and the key in every complaint."""
+    """Typed look-ups in one config.json; every error names the file, the line and the key."""
 
     def __init__(self, values: Mapping[str, Any], path: Path | None) -> None:
         self.values = values
@@ -238,8 +246,8 @@ class _Reader:
         self.written: Mapping[str, str] = {}
 
     def translate(self, family: Family) -> None:
-        """Go on with the usual names of a family's keys; messages keep those of the file."""
-        self.written = {ours: theirs for theirs, ours in family.names.items() if ours not in self.values}
+        """Give the values the usual names of a family; messages keep those of the file."""
+        self.written = {usual: name for name, usual in family.names.items() if usual not in self.values}
         self.values = family.translated(self.values)
 
     def at(self, key: str) -> str:
@@ -249,16 +257,18 @@ class _Reader:
         return f"{self.where}:{line}:{key}" if line else f"{self.where}:{key}"
 
     def fail(self, key: str, rule: str) -> NoReturn:
+        """Raise the error of a value that breaks a rule."""
         shown = repr(self.values.get(key))
         short = shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 3]}..."
         msg = f"{self.at(key)} {rule}; got {short}"
         raise WorkloadError(msg)
 
     def first(self, keys: tuple[str, ...]) -> str:
-        """Return the first of some keys that has a value; none if none has."""
+        """Return the first of some keys that has a value; empty if none has."""
         return next((key for key in keys if self.values.get(key) is not None), "")
 
     def whole(self, keys: tuple[str, ...], default: int | None = None) -> int:
+        """Return a positive whole number under any of some keys, or the default; an error without one."""
         present = [key for key in keys if self.values.get(key) is not None]
         if not present:
             if default is not None:
@@ -277,8 +287,8 @@ class _Reader:
         return int(self.values[present[0]])
 
     def _way_out(self, missing: str) -> str:
-        """Return what to do about a missing key: rename another that means the same, or add it."""
-        meaning, names = next((one for one in SYNONYMS.items() if missing in one[1]), ("", ()))
+        """Return the advice on a missing key: rename another of the same meaning, or add it."""
+        meaning, names = next((entry for entry in SYNONYMS.items() if missing in entry[1]), ("", ()))
         same = next((name for name in names if name in self.values), None)
         if same:
             return f"rename '{same}' to it"
@@ -289,23 +299,34 @@ class _Reader:
         return f"add the {meaning}" if meaning else "add it"
 
     def refuse_unread(self, names: tuple[str, ...], read: tuple[str, ...], value: int) -> None:
-        """Refuse a size under a name that is not read here, where it differs from what would be taken."""
+        """Raise an error for a size under a name that this family does not read, unless it is `value` anyway.
+
+        Parameters
+        ----------
+        names : tuple of str
+            Names of the size in all files.
+        read : tuple of str
+            Those that this family reads.
+        value : int
+            Size that is taken where the file has none of those.
+        """
         if self.first(read):
             return
         for name in names:
-            found = self.values.get(name)
-            if isinstance(found, int) and not isinstance(found, bool) and found != value:
+            unread = self.values.get(name)
+            if isinstance(unread, int) and not isinstance(unread, bool) and unread != value:
                 instead = f"rename it '{read[0]}'" if read else f"its blocks have {value}"
                 self.fail(name, f"is not read with model_type '{self.values['model_type']}': {instead}")
 
     def count(self, key: str, default: int = 0) -> int:
-        """Return a whole number that may be zero, or absent for the default."""
+        """Return a whole number that may be zero, or the default where the key is absent or empty."""
         value = self.values.get(key)
         if not key:
             return default
         return 0 if value == 0 and not isinstance(value, bool) else self.whole((key,), default)
 
     def flag(self, key: str, default: bool) -> bool:
+        """Return true or false, or the default where the key is absent or empty."""
         value = self.values.get(key)
         if value is None or not key:
             return default
@@ -314,6 +335,7 @@ class _Reader:
         return bool(value)
 
     def share(self, key: str, default: float) -> float:
+        """Return a number from 0 to below 1, or the default where the key is absent."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -323,7 +345,7 @@ class _Reader:
 
 
 def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "") -> TransformerConfig:
-    """Return the shape of a model from its config.json.
+    """Read the shape of a model from its config.json.
 
     Parameters
     ----------
@@ -336,11 +358,11 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     -----
     A tied head counts once, though files may store it twice (Falcon 7B: 6.92 billion parameters, 7.22 in its
     files). Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared
-    experts, norms of queries and keys beyond one head's. Llama 4's chunks of
-    keys are taken as windows of as many. Modules that predict further tokens (`PREDICTED`) are trained along,
-    but are not in `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys that no shape
-    follows from are ignored: published files have dozens of them (tokens, dropout, types of weights,
-    versions), and new ones with every release; one that is spelled like a key that is read is told.
+    experts, norms of queries and keys beyond one head's. Llama 4's chunks of keys are taken as windows of as
+    many. Modules that predict further tokens (`PREDICTED`) are trained along, but are not in
+    `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys without effect on the shape are
+    ignored: published files have dozens of them (tokens, types of weights, versions), and new ones with every
+    release. A warning names those that look like a misspelled key.
 
     Raises
     ------
@@ -365,24 +387,24 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
         msg = f"{reader.at('model_type')} '{kind}' {_not_supported(kind, reader.values)}"
         raise WorkloadError(msg)
     family = FAMILIES[kind]
-    written = reader.values
+    in_file = reader.values
     reader.translate(family)
-    found = _build(reader, family, name or kind)
-    _warn_of_misspellings(written, reader)
-    return found
+    config = _build(reader, family, name or kind)
+    _warn_of_misspellings(in_file, reader)
+    return config
 
 
 SPELLED_ALIKE = 0.87
-"""Likeness of two keys from which one that no known file has counts as misspelled; a choice: none of the keys
-of 86 published files does."""
+"""Likeness to a known key from which an unknown one counts as misspelled (`difflib`); a choice: none of the
+keys of 86 published files does."""
 
 
-def _warn_of_misspellings(written: Mapping[str, Any], reader: _Reader) -> None:
-    """Tell keys that no known file has and that are spelled like one that this file lacks."""
+def _warn_of_misspellings(in_file: Mapping[str, Any], reader: _Reader) -> None:
+    """Warn of keys that no known file has and that are spelled like one that this file lacks."""
     known = _known_keys()
-    for key in written:
+    for key in in_file:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known - {*written}, n=1, cutoff=SPELLED_ALIKE)
+            near = difflib.get_close_matches(str(key), known - {*in_file}, n=1, cutoff=SPELLED_ALIKE)
             if near:
                 msg = f"{reader.at(key)} is not read; did you mean '{near[0]}'?"
                 warnings.warn(msg, SuspectWarning, stacklevel=3)
@@ -390,7 +412,7 @@ def _warn_of_misspellings(written: Mapping[str, Any], reader: _Reader) -> None:
 
 @cache
 def _known_keys() -> frozenset[str]:
-    """Return the keys of the shipped models' files, and those that a family reads."""
+    """Return the keys of the shipped models' files, and those that any family reads."""
     read = (name for family in FAMILIES.values() for name in _texts(family))
     shipped = (name for path in MODELS.glob("*.json") for name in read_json(path))
     return frozenset((*read, *shipped, *LATENTS, *PREDICTED, *_texts(tuple(SYNONYMS.values()))))
@@ -402,21 +424,21 @@ def _texts(value: object) -> Iterator[str]:
         case str():
             yield value
         case Family():
-            yield from _texts(tuple(getattr(value, one.name) for one in fields(value)))
+            yield from _texts(tuple(getattr(value, item.name) for item in fields(value)))
         case tuple() | Mapping():
-            for one in value:
-                yield from _texts(one)
+            for item in value:
+                yield from _texts(item)
 
 
 def _likely(values: Mapping[str, Any]) -> str:
-    """Return the family that a file without one names as its architecture, or examples."""
+    """Return the family that the architecture of a file without ``model_type`` points to, or examples."""
     named = values.get("architectures")
     text = str(named[0] if isinstance(named, list) and named else "").removesuffix("ForCausalLM").lower()
     return next((kind for kind in FAMILIES if kind.replace("_", "") == text), "llama or qwen3_moe")
 
 
 def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
-    """Return why a kind of model is not read, and what to do."""
+    """Return the reason why a ``model_type`` is not supported, with a way out."""
     if kind in NOT_DECODERS:
         return f"is not a decoder ({NOT_DECODERS[kind]}); only decoders are modelled, e.g. gpt2 or llama"
     if kind in OTHER_BLOCKS:
@@ -436,7 +458,7 @@ def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
 
 
 def _check_blocks(reader: _Reader, family: Family) -> None:
-    """Refuse values that make other blocks than those that are modelled."""
+    """Raise an error for values of blocks that are not modelled."""
     for key, needed in family.demands:
         if reader.flag(key, needed) is not needed:
             reader.fail(key, f"must be {str(needed).lower()}; other blocks are not modelled")
@@ -445,20 +467,18 @@ def _check_blocks(reader: _Reader, family: Family) -> None:
             reader.fail(key, f"must be {only!r}: blocks without experts among the others are not modelled")
 
 
-def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
-    _check_blocks(reader, family)
-    hidden = reader.whole(family.hidden)
-    heads = reader.whole(family.heads)
-    named = reader.values.get("head_dim") is not None or family.head_dim_default or family.latent
-    if not named and hidden % heads:
-        key = next(key for key in family.heads if reader.values.get(key) is not None)
-        whole = reader.written.get(family.hidden[0], family.hidden[0])
-        reader.fail(key, f"must divide {whole} ({hidden}); try {divisors_phrase(hidden)}")
+def _check_widths(reader: _Reader, family: Family, *, hidden: int, heads: int, kv_heads: int) -> None:
+    """Raise an error for heads that do not divide the width, and for sizes that this family does not read."""
+    given = reader.values.get("head_dim") is not None or family.head_dim_default or family.latent
+    if not given and hidden % heads:
+        width = reader.written.get(family.hidden[0], family.hidden[0])
+        reader.fail(
+            reader.first(family.heads), f"must divide {width} ({hidden}); try {divisors_phrase(hidden)}"
+        )
     if reader.whole(("word_embed_proj_dim",), hidden) != hidden:
         reader.fail(
             "word_embed_proj_dim", f"must equal the hidden size ({hidden}): projections are not modelled"
         )
-    kv_heads = reader.whole(family.kv_heads, family.kv_heads_default or heads)
     if heads % kv_heads:
         reader.fail(family.kv_heads[0], f"must divide the heads ({heads}); try {divisors_phrase(heads)}")
     if not family.kv_heads_default:
@@ -468,10 +488,18 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     if not family.latent:
         reader.refuse_unread(HEAD_WIDTH, ("head_dim",), family.head_dim_default or hidden // heads or 1)
         reader.refuse_unread(LATENTS[:2], (), 0)
+
+
+def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
+    """Return the shape of a model of a family."""
+    _check_blocks(reader, family)
+    hidden, heads = reader.whole(family.hidden), reader.whole(family.heads)
+    kv_heads = reader.whole(family.kv_heads, family.kv_heads_default or heads)
+    _check_widths(reader, family, hidden=hidden, heads=heads, kv_heads=kv_heads)
     sequence = reader.whole(family.sequence, family.sequence_default)
     experts = reader.whole(family.experts[:-1]) if family.experts else 1
-    chosen = reader.whole(family.experts[-1:]) if family.experts else 1
-    if family.experts and chosen > experts:
+    per_token = reader.whole(family.experts[-1:]) if family.experts else 1
+    if family.experts and per_token > experts:
         reader.fail(family.experts[-1], f"must be at most {family.experts[0]} ({experts})")
     side_by_side = reader.flag(*family.parallel)
     config = TransformerConfig(
@@ -488,7 +516,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         activation=_activation(reader, family),
         tied_embeddings=reader.flag("tie_word_embeddings", family.tied),
         experts=experts,
-        experts_per_token=chosen,
+        experts_per_token=per_token,
         norm=family.norm,
         positions=family.positions,
         position_rows=sequence + family.extra_positions if family.positions is Positions.LEARNED else 0,
@@ -510,6 +538,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
 
 
 def _with_attention(reader: _Reader, config: TransformerConfig, family: Family) -> TransformerConfig:
+    """Return a model with the windows, retrieval or latent attention of its family."""
     config = _with_windows(reader, config, family.windows)
     if family.retrieval:
         return _with_retrieval(reader, config)
@@ -517,7 +546,7 @@ def _with_attention(reader: _Reader, config: TransformerConfig, family: Family) 
 
 
 def _with_retrieval(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
-    """Return a model that attends to encoded neighbours (RETRO); keys of our own, for none are published."""
+    """Return a model that attends to encoded neighbours (RETRO); the keys are this project's own."""
     retrieval = Retrieval(
         first=reader.whole(("retrieval_first_layer",)),
         every=reader.whole(("retrieval_every",)),
@@ -592,10 +621,10 @@ def _activation(reader: _Reader, family: Family) -> Activation | None:
 
 
 def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | None) -> TransformerConfig:
-    """Return a model some blocks of which see a window of keys.
+    """Return a model with its windowed blocks.
 
-    ``layer_types`` says which, or without it the family: every block (Mistral), all but the last of so many
-    (Gemma 2 and 3, GPT-OSS), those after the first ones (Qwen2).
+    They follow from ``layer_types``, or without it from the family's rule: every block (Mistral), all but one
+    in a period (Gemma 2 and 3, GPT-OSS), those after the first ones (Qwen2).
     """
     listed = reader.values.get("layer_types")
     if rule is None:
@@ -613,16 +642,16 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
     every = reader.whole(rule.every_keys, rule.every)
     after = min(reader.count(*rule.after), config.layers)
     if listed is not None:
-        every, after = _order(reader, config.layers)
+        every, after = _listed_windows(reader, config.layers)
     if not every or after == config.layers:
         return config
     return replace(config, window=window, window_every=every, window_after=after)
 
 
-def _order(reader: _Reader, layers: int) -> tuple[int, int]:
-    """Return of how many blocks the last sees all keys, and how many first ones do, by ``layer_types``.
+def _listed_windows(reader: _Reader, layers: int) -> tuple[int, int]:
+    """Return `TransformerConfig.window_every` and `window_after` from ``layer_types``.
 
-    One block of each group sees all keys; where it is the first, it counts as the last.
+    One block of each group sees all keys; where it is the first of its group, it counts as the last.
     """
     kinds = reader.values["layer_types"]
     known = {WINDOWED, CHUNKED, FULL}
@@ -636,7 +665,7 @@ def _order(reader: _Reader, layers: int) -> tuple[int, int]:
         return 1, after
     turned = windowed[::-1] if after == 1 and windowed[-1] else windowed
     every = turned.index(False) + 1
-    if every == 1 or any(one == (place % every == every - 1) for place, one in enumerate(turned)):
+    if every == 1 or any(narrow == (place % every == every - 1) for place, narrow in enumerate(turned)):
         reader.fail("layer_types", f"must repeat {WINDOWED} and one {FULL}, or end with {WINDOWED} only")
     return every, 0
 
@@ -647,7 +676,7 @@ def shipped_models() -> tuple[str, ...]:
 
 
 def known_models() -> tuple[str, ...]:
-    """Return the names of the models that come with the package, and of those registered since."""
+    """Return the names of the models that come with the package, and of registered ones."""
     return (*shipped_models(), *_REGISTERED)
 
 
@@ -696,7 +725,7 @@ def load_model(name_or_path: str | Path) -> TransformerConfig:
     ----------
     name_or_path : str or pathlib.Path
         E.g. ``"llama-3-8b"`` or ``"models/mine/config.json"``. Text with a slash, or that ends in ``.json``,
-        is a path, and so is that of no model where there is such a file.
+        is a path; so is any other text that names no model, where there is such a file.
 
     Raises
     ------
@@ -718,6 +747,7 @@ def load_model(name_or_path: str | Path) -> TransformerConfig:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    """Return the content of a config.json."""
     if path.is_dir():
         msg = f"{path} is a folder; give the config.json in it: {path / 'config.json'}"
         raise WorkloadError(msg)

@@ -198,7 +198,7 @@ class Schedule:
         return _passes(self, stages, microbatches, chunks)
 
     def check_sizes(self, stages: int, microbatches: int) -> None:
-        """Check that the schedule can have so many stages and microbatches."""
+        """Raise an error for numbers of stages and microbatches that the schedule cannot have."""
         for name, value in (("stages", stages), ("microbatches", microbatches)):
             if value < 1:
                 msg = f"schedule: {name} must be at least 1; got {value}"
@@ -218,6 +218,7 @@ class Schedule:
 
 @lru_cache(maxsize=80)
 def _passes(schedule: Schedule, stages: int, microbatches: int, chunks: int) -> Order:
+    """Return the order of `Schedule.passes`, built once for its arguments."""
     schedule.check_sizes(stages, microbatches)
     if chunks == 1:
         return schedule.order(stages, microbatches)
@@ -436,9 +437,11 @@ def balanced_layers(layers: int, pp: int) -> tuple[int, ...]:
 def folded_layers(layers: int, stages: int) -> tuple[int, ...]:
     """Return the blocks of each stage of a folded pipeline, in both of its chunks together.
 
-    Notes ----- When they cannot be equal, the first stage, which holds embedding and head, has up to two
-    fewer, as both ends of a line together have (`stage_layers`), but at least one for each chunk; then the
-    stages after it have one fewer.
+    Notes
+    -----
+    When they cannot be equal, the first stage, which holds embedding and head, has up to two fewer, as both
+    ends of a line together have (`stage_layers`), but at least one for each chunk; then the stages after it
+    have one fewer.
     """
     most = -(-layers // stages)
     missing = most * stages - layers
@@ -520,9 +523,11 @@ class Pipeline:
         layers : tuple of float
             Blocks of each of its chunks.
 
-        Notes ----- Where passes overlap (`weaves`), a forward pass runs block i beside block L - 1 - i of the
-        backward pass, which gives its activations up when both are done: one block more is kept than by the
-        two in turn.
+        Notes
+        -----
+        Where passes overlap (`weaves`), a forward pass runs block i beside block L - 1 - i of the backward
+        pass, which gives its activations up when both are done: one block more is kept than by the two in
+        turn.
         """
         run = self.microbatches * (self.steps if self.schedule.flows else 1)
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):
@@ -606,21 +611,18 @@ def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Playe
     free = [0.0] * len(orders)
     done = [0] * len(orders)
     played: list[Played] = []
-    progress = True
-    while progress:
-        progress = False
+    before: list[int] = []
+    while done != before:
+        before = list(done)
         for stage, order in enumerate(orders):
-            while done[stage] < len(order):
-                slot = order[done[stage]]
+            for slot in order[done[stage] :]:
                 ready = _ready_time(pipeline, stage, slot, ends)
                 if ready is None:
                     break
                 start = max(free[stage], ready)
-                free[stage] = start + times.of(slot.direction) / share
-                ends[stage, slot] = free[stage]
+                free[stage] = ends[stage, slot] = start + times.of(slot.direction) / share
                 played.append(Played(stage, slot, start, free[stage]))
                 done[stage] += 1
-                progress = True
     check_all_ran(done, orders)
     return tuple(played)
 

@@ -512,8 +512,10 @@ class Pipelining(_Part):
             shared out, for its own head: 61 and one on 16 chunks are 4, ... 4, 2, as in Megatron-Bridge's
             layouts of DeepSeek-V3.
 
-        Notes ----- A folded pipeline is shared over stages. The second chunk of a stage, which keeps fewer
-        microbatches, has the odd block.
+        Notes
+        -----
+        A folded pipeline is shared over stages. The second chunk of a stage, which keeps fewer microbatches,
+        has the odd block.
         """
         if self.kind.folded:
             return self._folded_blocks(layers, parts // 2, behind)
@@ -669,8 +671,8 @@ class Recomputation(_Part):
     """Activations that are computed twice, and the kernels of attention and of element-wise work."""
 
     kind: Recompute = Recompute.NONE
-    """What is computed twice: nothing, core attention (selective, arXiv:2205.05198, which a flash kernel does
-    by itself), or whole blocks."""
+    """Activations that are recomputed in the backward pass: none, those of core attention (selective,
+    arXiv:2205.05198; a flash kernel does so in any case), or those of whole blocks."""
     attention: Attention = Attention.FLASH
     """Whether scores are written to memory, and masked ones computed."""
     attention_keys: int = 0
@@ -679,17 +681,17 @@ class Recomputation(_Part):
     fused: bool = True
     """Whether element-wise operations in a row share a kernel, or each has its own."""
     graphs: Graphs = Graphs.NONE
-    """What the host replays instead of issuing it: nothing, the router, or attention and the router (scopes
-    ``moe_router`` and ``attn`` of Megatron-LM's CUDA graphs)."""
+    """Parts of a block that the host replays as a captured graph instead of issuing their kernels: none, the
+    router, or attention and the router (scopes ``moe_router`` and ``attn`` of Megatron-LM's CUDA graphs)."""
     recompute_share: float = 1.0
     """With recompute=full, share of a chunk's blocks that are computed again, to the nearest block; the
     others keep all they need (Megatron-LM's block method)."""
     recompute_norms: bool = False
     """Whether the outputs of norms are computed again (DeepSeek-V3, arXiv:2412.19437, section 3.2.3)."""
     recompute_activation: bool = False
-    """Whether what the activation of a feed-forward part hands on (SwiGLU, GELU) is computed again from what
-    it read (the same section; fused SwiGLU kernels do so). Experts then weight it as the router says before
-    their last product, so that what they return is not kept (Megatron-LM's weighted SwiGLU)."""
+    """Whether the output of a feed-forward part's activation (SwiGLU, GELU) is computed again from its input
+    (the same section; fused SwiGLU kernels do so). Experts then weight it by the router's probability before
+    their last product, so that their results are not kept (Megatron-LM's weighted SwiGLU)."""
     recompute_projections: bool = False
     """Whether latent attention's products from latents to heads are computed again (the same section)."""
     recompute_attention: bool = False
@@ -740,8 +742,9 @@ class ExpertRouting(_Part):
     expert_imbalance: float = 1.0
     """Load of the busiest expert over the mean; 1 is an even router. See `workloads.layers.parts`."""
     expert_affinity: float = 1.0
-    """What a rank sends the expert rank it prefers over the mean of all others; 1 if it prefers none, at most
-    half of them. Every rank prefers another, so that none is busier for it. See `simulator.operators`."""
+    """Tokens that a rank sends to the expert rank it prefers, over the mean of all others; 1 if it prefers
+    none, at most half the number of others. Every rank prefers a different one, so that no rank gets more.
+    See `simulator.operators`."""
     expert_patterns: int = 1
     """Patterns of favourites and of busy ranks that the routers of blocks go by in turn; 1 if all are alike,
     at most one for each other expert rank. Circuits may turn from block to block for them."""
@@ -773,7 +776,7 @@ class ExpertRouting(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic(_Part):
-    """Traffic of gradients and parameters: what runs beside it, its pieces, its compression, its servers."""
+    """Traffic of gradients and parameters: its overlap, pieces, compression and servers."""
 
     overlap_tensor: bool = False
     """Whether all-gathers and reduce-scatters of tensor parallelism travel in shards beside the products they
@@ -854,23 +857,23 @@ class Formats(_Part):
     grad_bytes: int = 4
     """Bytes of an accumulated gradient: 4 (fp32, the usual choice) or 2."""
     gradient_sum: GradientSum = GradientSum.FUSED
-    """What adds a weight's gradient to the sum of the step's microbatches."""
+    """Kernel that adds a weight's gradient to the sum of the step's microbatches."""
     master_bytes: int = 4
     """Bytes of the optimizer's copy of a parameter: 4 (fp32), or 2, where the stored weights themselves are
     updated and no copy is kept."""
     moment_bytes: int = 4
     """Bytes of each of the optimizer's moments: 4 (fp32), or 2 (DeepSeek-V3, arXiv:2412.19437, 3.3.3)."""
     kept_activations: Kept = Kept.STORED
-    """Form in which operands of products and what activation functions read are kept for the backward pass;
-    what norms read of the residual stream stays as it is stored (DeepSeek-V3, arXiv:2412.19437, 3.3.3). On
-    the host, all that a pass keeps goes there when it ends and comes back before its backward pass, beside
-    other passes; a pass whose backward pass is next keeps its own."""
+    """Form in which operands of products and inputs of activation functions are kept for the backward pass;
+    inputs of norms stay as they are stored (DeepSeek-V3, arXiv:2412.19437, 3.3.3). With host, all activations
+    of a pass go to the host when it ends and come back before its backward pass, beside other passes; those
+    of a pass whose backward pass is next stay."""
     fp8_params: bool = False
     """Whether weights are held and gathered as operands of fp8 products alone, as they are and transposed,
     with no copy in bf16 beside the optimizer's own (Transformer Engine's ``fp8_model_init``, Megatron-LM's
     ``fp8_param_gather``, NeMo's ``fp8_params``); embedding and head are counted like them."""
     optimizer: Optimizer = Optimizer.ADAM
-    """What turns gradients into steps."""
+    """Optimizer of the parameters."""
     weight_sparsity: WeightSparsity = WeightSparsity.NONE
     """Whether the weights of blocks are pruned so that sparse units multiply them faster, forward and for the
     input's gradient; the weight's gradient, its master copy and the optimizer stay dense."""

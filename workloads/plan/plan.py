@@ -38,7 +38,7 @@ class Share:
     batch: Batch
     """Sequences and their length."""
     recompute: Recomputation
-    """What is computed twice, and attention's kernel."""
+    """Recomputed activations, and the kernels of attention and element-wise work."""
     experts: ExpertRouting
     """Routing of tokens to experts."""
     precision: Formats
@@ -63,8 +63,10 @@ class Share:
 class Plan:
     """Plan of a training run, in parts.
 
-    Notes ----- Every part checks itself; `workloads.plan.rules.check` checks that the parts fit each other
-    and a model. The keys of a plan's text are the parts' fields (`KEYS`).
+    Notes
+    -----
+    Every part checks itself; `workloads.plan.rules.check` checks that the parts fit each other and a model.
+    The keys of a plan's text are the parts' fields (`KEYS`).
     """
 
     axes: Axes = field(default_factory=Axes)
@@ -76,7 +78,7 @@ class Plan:
     sharding: Sharding = field(default_factory=Sharding)
     """States of the model that ranks share, and those off the device."""
     recompute: Recomputation = field(default_factory=Recomputation)
-    """What is computed twice, and attention's kernel."""
+    """Recomputed activations, and the kernels of attention and element-wise work."""
     experts: ExpertRouting = field(default_factory=ExpertRouting)
     """Routing of tokens to experts."""
     traffic: Traffic = field(default_factory=Traffic)
@@ -168,7 +170,7 @@ class Plan:
 
     @property
     def layout(self) -> RankLayout:
-        """Which ranks form which groups."""
+        """Ranks of every group."""
         axes = self.axes
         return RankLayout(
             tp=axes.tp,
@@ -184,10 +186,11 @@ class Plan:
     def weight_versions(self, stage: int) -> int:
         """Return the versions of its weights that a stage keeps.
 
-        Notes ----- PipeDream keeps the version that each microbatch under way ran forward with: p - i on
-        stage *i* of *p*, from 0 (arXiv:1806.03377, section 3.3). Double buffering keeps 2 (arXiv:2006.09503,
-        section 3.1), as does a rank that computes with one version while it pulls the next from parameter
-        servers.
+        Notes
+        -----
+        PipeDream keeps the version that each microbatch under way ran forward with: p - i on stage *i* of
+        *p*, from 0 (arXiv:1806.03377, section 3.3). Double buffering keeps 2 (arXiv:2006.09503, section 3.1),
+        as does a rank that computes with one version while it pulls the next from parameter servers.
         """
         match self.schedule.kind.updates:
             case Updates.EACH_MICROBATCH:

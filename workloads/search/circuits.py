@@ -144,7 +144,9 @@ class CircuitWalk:
     ranks : int
         Its ranks.
 
-    Notes ----- A state is one set of circuits; it has a number. The law of a transition is the engine's
+    Notes
+    -----
+    A state is one set of circuits; it has a number. The law of a transition is the engine's
     (`simulator.engine.network`): if the standing circuits connect all flows of a group, over however many
     lanes, they carry it. Otherwise the fabric turns the ports of the flows that lack a circuit, to the
     circuits of the group's axis, or of the group alone where those of the axis are too many. So the parts of
@@ -210,6 +212,7 @@ class CircuitWalk:
         return known[1]
 
     def _transition(self, state: int, priced: PricedCollective) -> Transition:
+        """Serve the flow groups of a collective one after the other."""
         turns = ports = 0
         transfers_s: list[float] = []
         dedicated_s: list[float] = []
@@ -352,10 +355,12 @@ class StageReplay:
     deferred : Deferred
         Gathers and sums that are put off.
 
-    Notes ----- Ports are first come, first served. Gathers and sums are issued while a piece of a pass
-    computes, so they alternate with the collectives of that piece, one for one. Deferred gathers are served
-    after the piece; deferred sums too where a gather follows, otherwise when all passes have ended. Sends of
-    a stage follow each of its chunks, at the same time as those of its neighbours.
+    Notes
+    -----
+    Ports are first come, first served. Gathers and sums are issued while a piece of a pass computes, so they
+    alternate with the collectives of that piece, one for one. Deferred gathers are served after the piece;
+    deferred sums too where a gather follows, otherwise when all passes have ended. Sends of a stage follow
+    each of its chunks, at the same time as those of its neighbours.
     """
 
     def __init__(self, walk: CircuitWalk, stage: StageCollectives, deferred: Deferred) -> None:
@@ -441,14 +446,14 @@ class StageReplay:
 class StageTurns:
     """Turns of a stage's circuits in a step beyond those inside blocks; all dimensionless."""
 
-    each: float
+    per_microbatch: float
     """Of every microbatch, gathers and sums included."""
-    once: float
+    per_step: float
     """Of the step, beyond those of its microbatches."""
-    alone: float
-    """Of the first microbatch, without gathers and sums."""
-    among: float
-    """Of one among others, without gathers and sums."""
+    first_bare: float
+    """Of the first microbatch without gathers and sums."""
+    next_bare: float
+    """Of every further microbatch without gathers and sums."""
     sums_slowdown: float
     """Time of gathers and sums over that on circuits of their own."""
 
@@ -469,24 +474,28 @@ class StepReplay:
     def _count(self, deferred: Deferred) -> StageTurns:
         """Replay microbatches until their turns repeat, without gathers and sums and then with them."""
         passes = StageReplay(self._walk, self._stage, deferred)
-        alone, _, among = (passes.run_pass(0) + passes.run_pass(1) for _ in range(3))
+        first_bare, _, next_bare = (passes.run_pass(0) + passes.run_pass(1) for _ in range(3))
         replay = StageReplay(self._walk, self._stage, deferred)
         if not self._stage.several_microbatches:
             only = replay.run_microbatch(first=True, last=True) + replay.finish()
-            each, once = among, only - among
+            per_microbatch, per_step = next_bare, only - next_bare
         else:
             first = replay.run_microbatch(first=True)
             replay.run_microbatch()  # not yet like those that follow it
-            each = replay.run_microbatch()
+            per_microbatch = replay.run_microbatch()
             last = replay.run_microbatch(last=True)
-            once = first + last - 2 * each
+            per_step = first + last - 2 * per_microbatch
             left = replay.finish()
             if self._stage.zero >= 2:  # sums of every microbatch, of which there were four
-                each += left / 4
+                per_microbatch += left / 4
             else:
-                once += left
+                per_step += left
         return StageTurns(
-            each=each, once=once, alone=alone, among=among, sums_slowdown=replay.moved.overall_slowdown
+            per_microbatch=per_microbatch,
+            per_step=per_step,
+            first_bare=first_bare,
+            next_bare=next_bare,
+            sums_slowdown=replay.moved.overall_slowdown,
         )
 
 
@@ -500,18 +509,22 @@ class StepTurns:
     """Turns in a block, forward and backward, shape [P, 2]; dimensionless."""
     ports: np.ndarray
     """Ports that turn at once, on average, shape [P]."""
-    each: np.ndarray
+    per_microbatch: np.ndarray
     """Turns of every microbatch on a stage beyond those in its blocks, shape [P]."""
-    once: np.ndarray
+    per_step: np.ndarray
     """Turns of a step beyond those of its microbatches, shape [P]."""
-    alone: np.ndarray
-    """Turns of the first microbatch on a stage, without gathers and sums, shape [P]."""
-    among: np.ndarray
-    """The same of one among others, shape [P]."""
+    first_bare: np.ndarray
+    """Turns of the first microbatch on a stage without gathers and sums, shape [P]."""
+    next_bare: np.ndarray
+    """The same of every further microbatch, shape [P]."""
     sums_slowdown: np.ndarray
     """Time of gathers and sums over that on circuits of their own, shape [P]; dimensionless."""
     sums_wait: np.ndarray
     """Whether all sums wait for the exchanges of passes, shape [P]."""
+
+
+_COUNTS = ("per_microbatch", "per_step", "first_bare", "next_bare")
+"""Fields that `StepTurns` has of each stage's `StageTurns`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -539,7 +552,7 @@ class StageReplays:
     def turns(self, turn_s: float) -> StepTurns:
         """Return the turns of all plans where one reconfiguration takes `turn_s`."""
         count = len(self.replays)
-        columns = {name: np.zeros(count) for name in ("each", "once", "alone", "among")}
+        columns = {name: np.zeros(count) for name in _COUNTS}
         slowdown, waits = np.ones(count), np.zeros(count, dtype=bool)
         late_gathers, late_sums = (times_s < short_s(turn_s) for times_s in (self.gather_s, self.sum_s))
         for number, replay in enumerate(self.replays):
@@ -870,6 +883,7 @@ class PlanCircuits:
         replicas = int(axes.expert_replicas)
 
         def enough(dp: int) -> bool:
+            """Return whether a number of data-parallel ranks has the neighbours of all of them."""
             groups, rest = divmod(replicas * dp, axes.dp)
             same_phase = (dp * near) % size == (axes.dp * near) % size  # of ranks within nodes
             return (

@@ -159,12 +159,14 @@ def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
     traffic : PassTraffic
         Traffic inside the passes, and the slowdowns.
 
-    Notes ----- Let the passes of a microbatch have work c and traffic w, and gathers and sums b move beside
-    them. While both move, w takes s times and b takes r times as long. Taken as fluid (w spread evenly over
-    the passes), b moves for a share ``f = min(1, b / (c + w s / r))`` of them, and the passes take ``f w (s -
-    1)`` longer. Where b outlasts the passes it has lost ``w s (1 - 1 / r)`` by their end. Traffic on a ring
-    counts with what its work does not hide. Sums once a step meet the last backward pass only, which does not
-    make the other passes longer.
+    Notes
+    -----
+    Let the passes of a microbatch have work c and traffic w, and gathers and sums b move beside them. While
+    both move, w takes s times and b takes r times as long. Taken as fluid (w spread evenly over the passes),
+    b moves for a share ``f = min(1, b / (c + w s / r))`` of them, and the passes take ``f w (s - 1)`` longer.
+    Where b outlasts the passes it has lost ``w s (1 - 1 / r)`` by their end. Traffic on a ring counts with
+    what its work does not hide. Sums once a step meet the last backward pass only, which does not make the
+    other passes longer.
     """
     inside, sums = traffic.slowdowns.inside, traffic.slowdowns.sums
     passes_s = np.stack([arrays.forward_s, arrays.inputs_s + arrays.weights_s], axis=2)  # [P, 3, 2]

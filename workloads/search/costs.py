@@ -111,7 +111,9 @@ def interleaved_periods(
     numpy.ndarray
         0 without interleaving, and where microbatches are fewer than stages.
 
-    Notes ----- Stages alternate between a forward pass of one chunk and a backward pass of another
+    Notes
+    -----
+    Stages alternate between a forward pass of one chunk and a backward pass of another
     (`workloads.pipeline.schedules.interleaved`). A pass waits for the one before it on its stage, and for its
     input from the neighbour one turn earlier (from the last stage, where it enters the next chunk). That is a
     max-plus linear system; its period is the time of one group of microbatches after a few others. Where
@@ -199,7 +201,7 @@ LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 PARTS = ("block", "embedding", "head")
 """Parts of a model whose work is priced: attributes of `ShapeWork` and `PassCosts`."""
 INFINITE = CollectiveLines(start_s=np.full(1, np.inf), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
-"""Lines of what a fabric cannot carry."""
+"""Lines of a collective that the fabric cannot carry."""
 
 
 @dataclass(frozen=True, kw_only=True)

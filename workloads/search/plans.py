@@ -235,8 +235,7 @@ def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, ...]]:
     for tp in divisors(accelerators):
         for cp in divisors(accelerators // tp):
             for pp in divisors(accelerators // (tp * cp)):
-                for ep in divisors(experts):
-                    yield tp, cp, pp, accelerators // (tp * cp * pp), ep
+                yield from ((tp, cp, pp, accelerators // (tp * cp * pp), ep) for ep in divisors(experts))
 
 
 SAME = "the same as another plan"
@@ -246,9 +245,11 @@ SAME = "the same as another plan"
 def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.ndarray]:
     """Return the rows that break each rule, shape [P], by subject of the rule.
 
-    Notes ----- The rules are those of `workloads.plan.rules` and two of the search. A row is left out if it
-    describes the same plan as another: a schedule without stages, sharding over one rank, an order of axes
-    that differs only in axes of one rank. So is a step of more tasks than are built.
+    Notes
+    -----
+    The rules are those of `workloads.plan.rules` and two of the search. A row is left out if it describes the
+    same plan as another: a schedule without stages, sharding over one rank, an order of axes that differs
+    only in axes of one rank. So is a step of more tasks than are built.
     """
     tasks = task_count(config, plans.array_plan, plans.base.steps_in_run)
     by_subject = broken_by_subject(config, plans.array_plan, len(plans))
@@ -421,8 +422,10 @@ def end_parameters(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
 def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
     """Return the blocks of the three stages times the microbatches whose activations they keep, shape [P, 3].
 
-    Notes ----- Microbatches are those of the schedule (`Schedule.in_flight`). An interleaved one with v
-    chunks runs 2 (p - 1 - i) + (v - 1) n passes ahead on stage i, with a first group of n microbatches
+    Notes
+    -----
+    Microbatches are those of the schedule (`Schedule.in_flight`). An interleaved one with v chunks runs 2 (p
+    - 1 - i) + (v - 1) n passes ahead on stage i, with a first group of n microbatches
     (`workloads.pipeline.schedules.interleaved`); each keeps a chunk, here one of mean size. Stages of ZB-V
     keep p microbatches, those of DualPipe p + 1, each through one of two chunks. Overlapped exchanges of
     experts keep one block more.
@@ -574,13 +577,17 @@ class ShapeWork:
         for direction in DIRECTIONS:
             attention, ring = passes.ring(blocks, direction)
             self.block[direction] = _work(
-                passes.of(blocks, direction), node, attention=attention, ring=ring, blocks=config.layers
+                passes.operators(blocks, direction),
+                node,
+                attention=attention,
+                ring=ring,
+                blocks=config.layers,
             )
-            first, last = passes.of(embedding, direction), passes.of(head, direction)
+            first, last = passes.operators(embedding, direction), passes.operators(head, direction)
             self.embedding[direction], self.head[direction] = _work(first, node), _work(last, node)
             self.block_run[direction] = (
                 *passes.ring(block, direction)[1],
-                *_collectives(passes.of(block, direction)),
+                *_collectives(passes.operators(block, direction)),
             )
             self.end_runs[direction] = _collectives(first), _collectives(last)
 

@@ -74,12 +74,14 @@ def layer_activation_bytes(config: TransformerConfig, share: Share) -> float:
     config, share : TransformerConfig, Share
         The model, and a rank's share under a plan that `workloads.plan.rules.check` accepts.
 
-    Notes ----- Activations are kept from the forward to the backward pass. Each stored tensor is counted
-    once, so grouped queries, gates and experts are included. For a GPT block (f = 4h, dropout, two bytes) the
-    sum is that of the reference: s b h (10 + 24/t + 5 a s / h t) without and s b h / t (34 + 5 a s / h) with
-    sequence parallelism; s b h (10 + 24/t) with selective recomputation, or 34 s b h / t with both; 2 s b h
-    with full recomputation (over t with sequence parallelism). A flash kernel drops the 5 a s / h as
-    selective recomputation does; its log-sum-exp (4 a s b / t) is not counted.
+    Notes
+    -----
+    Activations are kept from the forward to the backward pass. Each stored tensor is counted once, so grouped
+    queries, gates and experts are included. For a GPT block (f = 4h, dropout, two bytes) the sum is that of
+    the reference: s b h (10 + 24/t + 5 a s / h t) without and s b h / t (34 + 5 a s / h) with sequence
+    parallelism; s b h (10 + 24/t) with selective recomputation, or 34 s b h / t with both; 2 s b h with full
+    recomputation (over t with sequence parallelism). A flash kernel drops the 5 a s / h as selective
+    recomputation does; its log-sum-exp (4 a s b / t) is not counted.
 
     References
     ----------
@@ -104,7 +106,7 @@ def reads_one_byte(config: TransformerConfig, plan: Plan, role: Role, phase: Pha
     Notes
     -----
     The gradient of a weight reads the product's input, unless a norm computes it again, or it is a latent,
-    which is kept as products store it; routed experts read copies of what the norm hands on. Both gradients
+    which is kept as products store it; routed experts read copies of the norm's output. Both gradients
     of core attention read queries, keys or values, unless they are projected again.
     """
     kept, recompute = plan.precision.kept_activations, plan.recompute
@@ -238,9 +240,11 @@ def panel_bytes(config: TransformerConfig, share: Share) -> float:
 def context_bytes(config: TransformerConfig, share: Share) -> float:
     """Return the working space of context parallelism.
 
-    Notes ----- Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for
-    their gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: queries, keys
-    and values as they are sent.
+    Notes
+    -----
+    Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for their
+    gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: queries, keys and
+    values as they are sent.
     """
     if share.axes.cp == 1:
         return 0.0
@@ -397,11 +401,13 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
 def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> float:
     """Return the working space of gathered parameters and of gradients that wait to be summed, in bytes.
 
-    Notes ----- None where a rank keeps its gradients whole. Otherwise the gradients of two blocks (those of
-    one are computed while those of the other are summed or sent to the host). If parameters are gathered,
-    fetched or cast for every pass, also the parameters of two blocks in all forms that products use (one in
-    use, one ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP. Quantised
-    traffic takes as much room again as arrives (for gradients, as arrives and leaves).
+    Notes
+    -----
+    None where a rank keeps its gradients whole. Otherwise the gradients of two blocks (those of one are
+    computed while those of the other are summed or sent to the host). If parameters are gathered, fetched or
+    cast for every pass, also the parameters of two blocks in all forms that products use (one in use, one
+    ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP. Quantised traffic
+    takes as much room again as arrives (for gradients, as arrives and leaves).
     """
     sharding, formats, several = plan.sharding, plan.precision, plan.axes.gradient_ranks > 1
     gradients_wait = sharding.shards_gradients and (several or sharding.updates_on_host)
@@ -465,8 +471,10 @@ def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place,
     dict
         Bytes by kind, for the host's memory and for its disks.
 
-    Notes ----- Gradients wait on the host for the update; a delayed update reads those of the last step while
-    those of this step arrive. Of states on disk the two largest parts are in memory.
+    Notes
+    -----
+    Gradients wait on the host for the update; a delayed update reads those of the last step while those of
+    this step arrive. Of states on disk the two largest parts are in memory.
     """
     memory: dict[str, float] = {}
     disk: dict[str, float] = {}
@@ -505,8 +513,8 @@ def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) ->
         If there is no host, or naming what is full, by how much, and what to try.
     """
     if host is None:
-        asked = "optimizer_place" if plan.sharding.updates_on_host else "kept_activations"
-        msg = f"{asked}={plan.value(asked)} needs a host, and none is described"
+        key = "optimizer_place" if plan.sharding.updates_on_host else "kept_activations"
+        msg = f"{key}={plan.value(key)} needs a host, and none is described"
         raise WorkloadError(msg)
     rooms = {
         Place.HOST: ("memory", host.ddr.capacity_bytes, "a larger dp, or optimizer_place=nvme"),
@@ -614,34 +622,30 @@ def _no_plan(
 
 def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequence: int) -> Iterator[Plan]:
     """Yield the candidates for a default plan that keep all rules."""
-    for tp in range(1, LARGEST_TENSOR + 1):
-        if accelerators % tp:
+    for tp, pp in itertools.product(range(1, LARGEST_TENSOR + 1), range(1, config.layers + 1)):
+        dp, rest = divmod(accelerators, tp * pp)
+        if rest or not dp or global_batch % dp:
             continue
-        stages = accelerators // tp
-        for pp in range(1, min(config.layers, stages) + 1):
-            dp, rest = divmod(stages, pp)
-            if rest or global_batch % dp:
+        experts = [ep for ep in range(1, LARGEST_TENSOR + 1) if math.gcd(config.experts, dp) % ep == 0]
+        zeros = (1, 3) if 1 < dp and accelerators <= LARGEST_TENSOR else (1,)
+        for ep, recompute, zero, micro_batch in itertools.product(
+            experts, RECOMPUTED_PASSES, zeros, (1, 2, 4, 8, 16, 32)
+        ):
+            if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
                 continue
-            experts = [ep for ep in range(1, LARGEST_TENSOR + 1) if math.gcd(config.experts, dp) % ep == 0]
-            zeros = (1, 3) if 1 < dp and accelerators <= LARGEST_TENSOR else (1,)
-            for ep, recompute, zero, micro_batch in itertools.product(
-                experts, RECOMPUTED_PASSES, zeros, (1, 2, 4, 8, 16, 32)
-            ):
-                if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
-                    continue
-                plan = Plan.of(
-                    tp=tp,
-                    pp=pp,
-                    dp=dp,
-                    ep=ep,
-                    micro_batch=micro_batch,
-                    global_batch=global_batch,
-                    sequence_length=sequence,
-                    recompute=recompute,
-                    zero=zero,
-                )
-                if keeps_rules(config, plan):
-                    yield plan
+            plan = Plan.of(
+                tp=tp,
+                pp=pp,
+                dp=dp,
+                ep=ep,
+                micro_batch=micro_batch,
+                global_batch=global_batch,
+                sequence_length=sequence,
+                recompute=recompute,
+                zero=zero,
+            )
+            if keeps_rules(config, plan):
+                yield plan
 
 
 def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int, int]:

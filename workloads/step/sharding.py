@@ -305,8 +305,10 @@ def pieces_of(plan: Plan, layers: Amount, chunks: Amount) -> Amount:
 def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
     """Return the parts in which a chunk's gradients and parameters travel, in forward order.
 
-    Notes ----- Parameters gathered for every microbatch are cut finer than those gathered once: the first and
-    the last block are parts of their own, for nothing hides the first gather and the last sum.
+    Notes
+    -----
+    Parameters gathered for every microbatch are cut finer than those gathered once: the first and the last
+    block are parts of their own, for nothing hides the first gather and the last sum.
     """
     count = int(pieces_of(plan, chunk.layers, plan.pipeline.chunks))
     if plan.sharding.shards_parameters and count > 2:
@@ -441,8 +443,8 @@ def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> 
     written = (state + stored) * count
     if plan.precision.kind.is_cast:
         read += stored * (held.total - held.pruned)
-        made = plan.precision.held_bytes - stored
-        written += made * (held.total - held.pruned)
+        cast_bytes = plan.precision.held_bytes - stored
+        written += cast_bytes * (held.total - held.pruned)
     if held.pruned:
         read += stored * held.pruned
         written += compressed_bytes(plan.precision) * held.pruned

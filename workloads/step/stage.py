@@ -106,11 +106,11 @@ class Passes:
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
         self._known_rings: dict[tuple[StagePart, Pass], tuple[tuple[Item, ...], tuple[Collective, ...]]] = {}
 
-    def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+    def operators(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         """Return a part's operators in one kind of pass; identical blocks are one with a repeat count."""
         found = self._known.get((part, direction))
         if found is None:
-            found = self._known[part, direction] = self._operators(part, direction)
+            found = self._known[part, direction] = self._build(part, direction)
         return found
 
     def in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
@@ -130,7 +130,8 @@ class Passes:
             self._known_rings[part, direction] = found
         return found
 
-    def _operators(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+    def _build(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return the operators of `operators`, which keeps them."""
         if self._patterns > 1:
             operators = self._blocks_in_order(part, direction)
         else:
@@ -270,10 +271,11 @@ class StageRun:
     graph : Graph
         Where tasks are added.
 
-    Notes ----- Tasks are known by their ids. A pass that neither gathers nor sums is one task, a run of
-    operators. Otherwise it has one for each part of its chunk (`workloads.step.sharding.chunk_parts`): a
-    part's gather comes before it, its sum after it, and gathers, as sums, follow each other in one
-    communication stream.
+    Notes
+    -----
+    Tasks are known by their ids. A pass that neither gathers nor sums is one task, a run of operators.
+    Otherwise it has one for each part of its chunk (`workloads.step.sharding.chunk_parts`): a part's gather
+    comes before it, its sum after it, and gathers, as sums, follow each other in one communication stream.
     """
 
     def __init__(
@@ -482,7 +484,7 @@ class StageRun:
                 self.graph.add(self.stage, one, before, self.priority, times=part.layers) for one in ring
             ]
             after = (self.compute(slot, attention, after), *beside)
-        items = self.passes.of(part, slot.direction)
+        items = self.passes.operators(part, slot.direction)
         if gather is not None:
             first = slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
             held = part_parameters(self.config, self.plan, part)

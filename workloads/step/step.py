@@ -215,13 +215,12 @@ class _RepeatedStep:
         first: dict[int, Task] = {}
         for task in step.tasks:
             operator = task.operator
-            if not isinstance(operator, BESIDE):
-                if not task.beside:
-                    earliest = first.get(task.rank_class, task)
-                    first[task.rank_class] = min(earliest, task, key=lambda one: (one.priority, one.id))
-            elif isinstance(operator, Collective) and operator.kind is CollectiveKind.PUSH:
+            if not isinstance(operator, BESIDE) and not task.beside:
+                earliest = first.get(task.rank_class, task)
+                first[task.rank_class] = min(earliest, task, key=lambda one: (one.priority, one.id))
+            if isinstance(operator, Collective) and operator.kind is CollectiveKind.PUSH:
                 self._pushes_of_class[task.rank_class].append(task.id)
-            elif isinstance(operator, Collective) and operator.kind is CollectiveKind.PULL:
+            if isinstance(operator, Collective) and operator.kind is CollectiveKind.PULL:
                 self._pulls.add(task.id)
             if task.id not in waited_for:
                 self._last_of_class[task.rank_class].append(task.id)
@@ -332,20 +331,23 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
 def _run_all(runs: list[StageRun], orders: Order, overlapped: tuple[Pass, Pass] | None) -> None:
     """Add the tasks of all slots: each stage in its order, a slot when its input has been sent."""
     done = [0] * len(runs)
-    progress = True
-    while progress:
-        progress = False
+    before: list[int] = []
+    while done != before:
+        before = list(done)
         for stage, run in enumerate(runs):
-            order = orders[stage]
-            while done[stage] < len(order) and run.ready(order[done[stage]]):
-                slot = order[done[stage]]
-                if not _is_pair(order, done[stage], overlapped):
-                    run.run(slot)
-                    done[stage] += 1
-                elif run.ready(order[done[stage] + 1]):
-                    _run_pair(run, slot, order[done[stage] + 1])
-                    done[stage] += 2
-                else:
-                    break
-                progress = True
+            while ran := _run_next(run, orders[stage], done[stage], overlapped):
+                done[stage] += ran
     check_all_ran(done, orders)
+
+
+def _run_next(run: StageRun, order: Sequence[Slot], index: int, overlapped: tuple[Pass, Pass] | None) -> int:
+    """Add the tasks of a stage's next slot, or pair of slots; return their number, 0 where an input lacks."""
+    if index == len(order) or not run.ready(order[index]):
+        return 0
+    if not _is_pair(order, index, overlapped):
+        run.run(order[index])
+        return 1
+    if not run.ready(order[index + 1]):
+        return 0
+    _run_pair(run, order[index], order[index + 1])
+    return 2

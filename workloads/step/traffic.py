@@ -104,9 +104,11 @@ class KeptOnHost:
     order : tuple of Slot
         The stage's slots.
 
-    Notes ----- A forward pass waits until the activations of the last forward pass but one have left, and a
-    fetch until the last pass but one has ended: no more than three chunks' activations are on the accelerator
-    at once. Activations of a forward pass whose backward pass follows at once are not moved.
+    Notes
+    -----
+    A forward pass waits until the activations of the last forward pass but one have left, and a fetch until
+    the last pass but one has ended: no more than three chunks' activations are on the accelerator at once.
+    Activations of a forward pass whose backward pass follows at once are not moved.
     """
 
     def __init__(
@@ -241,9 +243,11 @@ class HostTraffic:
         last : int
             The stage's last pass.
 
-        Notes ----- The update starts when all gradients are there, as it must where their norm is clipped. A
-        delayed update is that of the step before: it waits for nothing, and its parameters for the stage's
-        last pass. States on disk are read two parts ahead and written back.
+        Notes
+        -----
+        The update starts when all gradients are there, as it must where their norm is clipped. A delayed
+        update is that of the step before: it waits for nothing, and its parameters for the stage's last pass.
+        States on disk are read two parts ahead and written back.
         """
         plan = self.plan
         on_disk = plan.sharding.optimizer_place is Place.NVME
@@ -291,6 +295,7 @@ class Gathering:
 
 
 def _kernel(name: str, phase: Phase, *, flops: float, read: float, written: float) -> Elementwise:
+    """Return element-wise work that reads and writes numbers of bytes."""
     return Elementwise(
         name=name,
         phase=phase,
@@ -435,9 +440,11 @@ class ShardedSums:
     graph : Graph
         Where tasks are added.
 
-    Notes ----- A sum in int4 has a hop inside the node and one between nodes, each an all-to-all. Between
-    hops a rank unpacks, adds and packs again. That is work of the accelerator; it follows one compute task
-    later, when the exchange has had that time to run.
+    Notes
+    -----
+    A sum in int4 has a hop inside the node and one between nodes, each an all-to-all. Between hops a rank
+    unpacks, adds and packs again. That is work of the accelerator; it follows one compute task later, when
+    the exchange has had that time to run.
     """
 
     def __init__(self, plan: Plan, stage: int, graph: Graph) -> None:

@@ -161,7 +161,7 @@ KINDS: Mapping[int, CollectiveKind] = {
     int(CommType.REDUCE_SCATTER_BLOCK): CollectiveKind.REDUCE_SCATTER,
     int(CommType.BARRIER): CollectiveKind.ALL_REDUCE,
 }
-"""What is done by a collective of each number; a barrier is an all-reduce of nothing."""
+"""Kind of collective of each number of the schema; a barrier is an all-reduce of no bytes."""
 STARS = frozenset({int(CommType.GATHER), int(CommType.SCATTER)})
 """Collectives in which the first of a group meets each other rank, all at once."""
 _MICROSECOND_S = to_si("duration_s", 1.0, "us")
@@ -342,20 +342,24 @@ class _Tasks:
 
     def _awaited(self, members: list[_RankNode], *, ignore_missing: bool) -> tuple[int, ...]:
         """Return the tasks that a task of some nodes waits for."""
+        awaited = (
+            (each, other)
+            for each in members
+            for other in dict.fromkeys((*each.node.ctrl_deps, *each.node.data_deps))
+        )
         after = set()
-        for each in members:
-            for other in dict.fromkeys((*each.node.ctrl_deps, *each.node.data_deps)):
-                task = self._task_of.get((each.rank, other))
-                if task is not None:
-                    after.add(task)
-                elif ignore_missing:
-                    self.missing += 1
-                else:
-                    msg = (
-                        f"{each.where} waits for node {other}, which the file lacks; write or copy it again, "
-                        "or count what is missing as done with --ignore-missing"
-                    )
-                    raise WorkloadError(msg)
+        for each, other in awaited:
+            task = self._task_of.get((each.rank, other))
+            if task is not None:
+                after.add(task)
+            elif ignore_missing:
+                self.missing += 1
+            else:
+                msg = (
+                    f"{each.where} waits for node {other}, which the file lacks; write or copy it again, "
+                    "or count what is missing as done with --ignore-missing"
+                )
+                raise WorkloadError(msg)
         return tuple(sorted(after))
 
     def _add(self, members: list[_RankNode], operation: Work | Together | Message, channel: str) -> None:

@@ -121,33 +121,46 @@ def read_task_graph(path: Path) -> TaskGraph:
         raise WorkloadError(msg) from None
 
 
+class _Buffer:
+    """Fields of the tables in a FlatBuffers file, by their numbers in the schema."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            import flatbuffers  # noqa: PLC0415
+        except ImportError:
+            raise HeliographError(EXTRA) from None
+        self._data, self._table = data, flatbuffers.table.Table
+        self.types = flatbuffers.number_types
+        start = flatbuffers.encode.Get(self.types.UOffsetTFlags.packer_type, data, 0)
+        self.root = self._table(data, start)
+
+    def value(self, table: Any, field: int, kind: Any) -> Any:  # noqa: ANN401 - the library has no types
+        """Return the value of a table's field, 0 if it is absent."""
+        return table.GetSlot(self._slot(field), 0, kind)
+
+    def vector(self, table: Any, field: int, element_bytes: int) -> range:  # noqa: ANN401
+        """Return the bytes at which the elements of a table's vector begin."""
+        offset = table.Offset(self._slot(field))
+        start = table.Vector(offset) if offset else 0
+        length = table.VectorLen(offset) if offset else 0
+        return range(start, start + element_bytes * length, element_bytes)
+
+    def tables(self, field: int) -> list[Any]:
+        """Return the tables of a vector of the root."""
+        starts = self.vector(self.root, field, self.types.UOffsetTFlags.bytewidth)
+        return [self._table(self._data, self.root.Indirect(start)) for start in starts]
+
+    @staticmethod
+    def _slot(field: int) -> int:
+        """Return the offset of a field in a table's list of fields, which begins with two lengths."""
+        return 2 * (field + 2)
+
+
 def _task_graph(name: str, data: bytes) -> TaskGraph:
     """Return the task graph in the bytes of a file; any fault of them is a `ValueError` or the library's."""
-    try:
-        import flatbuffers  # noqa: PLC0415
-    except ImportError:
-        raise HeliographError(EXTRA) from None
-    types = flatbuffers.number_types
+    buffer = _Buffer(data)
+    value, types = buffer.value, buffer.types
     short, whole, real, long = types.Int16Flags, types.Uint32Flags, types.Float32Flags, types.Uint64Flags
-
-    def value(table: Any, index: int, kind: Any) -> Any:  # noqa: ANN401 - the library has no types
-        """Return the value of a table's field, 0 if it is absent."""
-        return table.GetSlot(_slot(index), 0, kind)
-
-    def vector(table: Any, index: int, each: int) -> range:  # noqa: ANN401
-        """Return the bytes at which the elements of a table's vector begin, `each` bytes apart."""
-        field = table.Offset(_slot(index))
-        start = table.Vector(field) if field else 0
-        return range(start, start + each * table.VectorLen(field) if field else 0, each)
-
-    def tables(index: int) -> list[Any]:
-        """Return the tables of a vector of the root."""
-        return [
-            flatbuffers.table.Table(data, root.Indirect(place))
-            for place in vector(root, index, types.UOffsetTFlags.bytewidth)
-        ]
-
-    root = flatbuffers.table.Table(data, flatbuffers.encode.Get(types.UOffsetTFlags.packer_type, data, 0))
     devices = tuple(
         Device(
             type=_type(DeviceType, table, value(table, 0, short)),
@@ -155,7 +168,7 @@ def _task_graph(name: str, data: bytes) -> TaskGraph:
             node=value(table, 2, long),
             property=value(table, 3, long),
         )
-        for table in tables(9)
+        for table in buffer.tables(9)
     )
     tasks = tuple(
         RecordedTask(
@@ -164,27 +177,22 @@ def _task_graph(name: str, data: bytes) -> TaskGraph:
             device=value(table, 2, long),
             run_time_s=to_si("run_time_s", value(table, 3, real), "ms"),
             size_bytes=value(table, 4, long),
-            following=tuple(table.Get(long, place) for place in vector(table, 5, long.bytewidth)),
+            following=tuple(table.Get(long, start) for start in buffer.vector(table, 5, long.bytewidth)),
         )
-        for table in tables(8)
+        for table in buffer.tables(8)
     )
-    nodes = value(root, 1, whole)
+    nodes = value(buffer.root, 1, whole)
     if nodes > len(devices):
         msg = f"it says that it has {nodes} nodes, and lists {len(devices)} devices; each has one"
         raise ValueError(msg)
     return TaskGraph(
         name=name,
         nodes=nodes,
-        switches=value(root, 2, whole),
-        link_bytes_per_s=to_si("link_bytes_per_s", value(root, 5, real), "kB/s"),
+        switches=value(buffer.root, 2, whole),
+        link_bytes_per_s=to_si("link_bytes_per_s", value(buffer.root, 5, real), "kB/s"),
         devices=devices,
         tasks=tasks,
     )
-
-
-def _slot(index: int) -> int:
-    """Return the offset of a field in a table's list of fields, which begins with two lengths."""
-    return 2 * (index + 2)
 
 
 Kind = TypeVar("Kind", TaskType, DeviceType)

@@ -1,5 +1,6 @@
 """Models trained in torch through a core's numerics.
 
-`gpt` is the small GPT with its text and training, `pretraining` makes the one that ships and those of the law
-of loss, `probes` are what noise does to its products; `classifier` reads digits.
+`gpt` is a small GPT with its text and training; `pretraining` makes the one that ships and those that the law
+of loss is fitted to; `probes` are products with known errors, and measurements of a core's errors.
+`classifier` has readers of digits.
 """

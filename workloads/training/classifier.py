@@ -1,7 +1,7 @@
-"""Digits to classify, and small readers of them: trained exactly, run through products.
+"""Images of digits, and two small networks that classify them through a core's numerics.
 
-Digits need no download: distorted glyphs of matplotlib, or scikit-learn's handwriting. They are read by a
-fully connected network and a vision transformer.
+Networks are trained with exact products. Digits need no download: distorted glyphs of matplotlib's fonts, or
+scikit-learn's handwriting. The networks are a fully connected one and a vision transformer.
 
 Shape suffixes: N images, K inputs and M outputs of a layer, T patches of an image, P pixels of a patch, D
 width, H heads, F hidden, C classes; Z all vectors of a batch, Q the head's part of the width.
@@ -46,7 +46,7 @@ _CHUNK = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Distortion:
-    """Distance that drawn digits stray from their glyphs; uniform within plus and minus each number."""
+    """Largest distortions of drawn digits; each is uniform within plus and minus its number."""
 
     rotation_rad: float = 0.25
     """Rotation."""
@@ -66,7 +66,7 @@ class Distortion:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Digits:
-    """Images with what they show."""
+    """Images of digits with their labels."""
 
     side: int
     """Pixels along an edge."""
@@ -84,7 +84,7 @@ class Digits:
 def draw_digits(
     count: int, *, generator: np.random.Generator, side: int = 28, distortion: Distortion | None = None
 ) -> Digits:
-    """Return so many digits, equally often each, every one distorted by its own draw.
+    """Return images of digits, equally many of each, every one distorted by its own draw.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def draw_digits(
     side : int
         Pixels along an edge, at least 4.
     distortion : Distortion, optional
-        How far they stray.
+        Size of the distortions.
 
     Raises
     ------
@@ -241,10 +241,10 @@ def read_handwriting(
 
 
 def _interpolation(side: int) -> np.ndarray:
-    """Return what makes so many pixels of a row of the set's, linearly between their middles, [side, 8]."""
+    """Return the matrix that interpolates a row of 8 pixels linearly to `side` pixels, shape [side, 8]."""
     middles = (np.arange(side) + 0.5) * (WRITTEN_SIDE / side) - 0.5
     return np.stack(
-        [np.interp(middles, np.arange(WRITTEN_SIDE), one) for one in np.eye(WRITTEN_SIDE)], axis=1
+        [np.interp(middles, np.arange(WRITTEN_SIDE), unit) for unit in np.eye(WRITTEN_SIDE)], axis=1
     )
 
 
@@ -254,7 +254,7 @@ _INITIAL_WEIGHTS, _ORDER = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """Network, data and settings of one training."""
+    """Layers of a fully connected network, and settings of its training."""
 
     hidden: tuple[int, ...] = (100, 100)
     """Neurons of each hidden layer."""
@@ -278,7 +278,7 @@ class ClassifierConfig:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Classifier:
-    """A trained network; between its layers stand rectifiers, hence no input of a layer is negative."""
+    """A trained fully connected network with rectifiers, so that no layer has a negative input."""
 
     weights_KM: tuple[torch.Tensor, ...]
     """Weights of each layer, shapes [K, M]."""
@@ -340,7 +340,7 @@ def train_classifier(config: ClassifierConfig, digits: Digits) -> Classifier:
 def accuracy(
     classifier: Classifier, digits: Digits, products: Sequence[Numerics | None], *, key: int
 ) -> float:
-    """Return the share of images that are classified rightly.
+    """Return the share of images that are classified correctly.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ def accuracy(
     digits : Digits
         Images to classify.
     products : sequence of Numerics or None
-        What executes the product of each layer; None for exact arithmetic.
+        Numerics of each layer's product; None for exact arithmetic.
     key : int
         Source of all noise.
 
@@ -363,13 +363,13 @@ def accuracy(
         msg = f"accuracy: products ({len(products)}) must be one per layer ({layers})"
         raise WorkloadError(msg)
     x_NK = torch.from_numpy(digits.images)
-    for layer, executes in enumerate(products):
+    for layer, numerics in enumerate(products):
         x_NK = x_NK.relu() if layer else x_NK
         weight_KM = classifier.weights_KM[layer]
-        if executes is None:
+        if numerics is None:
             product_NM = x_NK @ weight_KM
         else:
-            product_NM = executes.matmul(x_NK[None], weight_KM[None], mix_key(key, layer))[0]
+            product_NM = numerics.matmul(x_NK[None], weight_KM[None], mix_key(key, layer))[0]
         x_NK = product_NM + classifier.biases_M[layer]
     return float((x_NK.argmax(1) == torch.from_numpy(digits.labels)).float().mean())
 
@@ -379,7 +379,7 @@ _POSITION_SPREAD = 0.02
 
 
 class Product(StrEnum):
-    """Every product of the model, by what it makes."""
+    """Products of the vision transformer, named after their results."""
 
     PATCHES = "patches"
     QKV = "qkv"
@@ -395,12 +395,12 @@ ATTENTION = (Product.SCORES, Product.VALUES)
 """Products both operands of which are activations: the queries with the keys, the shares with the values."""
 
 Multiply = Callable[[Product, int, torch.Tensor, torch.Tensor], torch.Tensor]
-"""Takes the product's name, its layer, and operands of shapes [B, M, K] and [B, K, N]."""
+"""Executes a product: from its kind, its layer, and operands of shapes [B, M, K] and [B, K, N]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig:
-    """Network, data and settings of one training."""
+    """Shape of a vision transformer, and settings of its training."""
 
     patch_side: int = 7
     """Pixels along an edge of a patch."""
@@ -432,7 +432,7 @@ class VisionConfig:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VisionTransformer:
-    """A trained model: norms before each part, learned positions, the mean over patches before the head.
+    """A trained vision transformer: norms first, learned positions, a mean over patches before the head.
 
     References
     ----------
@@ -448,8 +448,9 @@ class VisionTransformer:
     @property
     def shape(self) -> str:
         """The shape in a line."""
-        one = self.config
-        return f"{one.layers} blocks of width {one.width}, {one.heads} heads, patches of {one.patch_side**2}"
+        config = self.config
+        patch = f"patches of {config.patch_side**2}"
+        return f"{config.layers} blocks of width {config.width}, {config.heads} heads, {patch}"
 
 
 def patches_of(images: torch.Tensor, side: int, patch_side: int) -> torch.Tensor:
@@ -469,7 +470,7 @@ def patches_of(images: torch.Tensor, side: int, patch_side: int) -> torch.Tensor
 
 
 def logits_of(model: VisionTransformer, patches_NTP: torch.Tensor, multiply: Multiply) -> torch.Tensor:
-    """Return logits, shape [N, C]; all that is not a product is digital and exact."""
+    """Return logits, shape [N, C]; everything but the products is digital and exact."""
     config, weights = model.config, model.weights
     images, patches, _ = patches_NTP.shape
 
@@ -516,7 +517,7 @@ def train_vision_transformer(config: VisionConfig, digits: Digits) -> VisionTran
 def vision_accuracy(
     model: VisionTransformer, digits: Digits, products: Mapping[Product, Numerics], *, key: int
 ) -> float:
-    """Return the share of images that are classified rightly.
+    """Return the share of images that are classified correctly.
 
     Parameters
     ----------
@@ -525,21 +526,21 @@ def vision_accuracy(
     digits : Digits
         Images to classify.
     products : mapping
-        What executes each product of every layer; those that are left out are exact.
+        Numerics of each kind of product in every layer; others are exact.
     key : int
         Source of all noise.
     """
     numbers = {product: index for index, product in enumerate(Product)}
 
     def multiply(product: Product, layer: int, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        executes = products.get(product)
-        if executes is None:
+        numerics = products.get(product)
+        if numerics is None:
             return torch.bmm(a, b)
-        return executes.matmul(a.contiguous(), b.contiguous(), mix_key(key, layer, numbers[product]))
+        return numerics.matmul(a.contiguous(), b.contiguous(), mix_key(key, layer, numbers[product]))
 
     patches = patches_of(torch.from_numpy(digits.images), digits.side, model.config.patch_side)
-    found_N = logits_of(model, patches, multiply).argmax(1)
-    return float((found_N == torch.from_numpy(digits.labels)).float().mean())
+    classes_N = logits_of(model, patches, multiply).argmax(1)
+    return float((classes_N == torch.from_numpy(digits.labels)).float().mean())
 
 
 def _exactly(product: Product, layer: int, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -552,7 +553,7 @@ def _name(product: Product, layer: int) -> str:
 
 
 def _initial(config: VisionConfig, patches: int, pixels: int) -> dict[str, torch.Tensor]:
-    """Return weights to begin with: normal, variance one over the inputs; biases zero, gains one."""
+    """Return initial weights: normal with variance one over the inputs; biases zero, gains one."""
     initial = torch.Generator().manual_seed(mix_key(config.seed, _INITIAL_WEIGHTS))
     width, hidden = config.width, config.hidden
     block = {

@@ -155,7 +155,7 @@ class Products:
         a_BMK, b_BKN : torch.Tensor
             Operands, shapes [B, M, K] and [B, K, N].
         key : int
-            What all draws of this product, forward and backward, come from.
+            Key of all draws of this product, forward and backward.
         weight : bool
             Whether B is a weight.
         """
@@ -170,7 +170,7 @@ class _Call:
     products: Products
     """Numerics of its phases."""
     key: int
-    """What its draws come from."""
+    """Key of its draws."""
     weight: bool
     """Whether B is a weight."""
 
@@ -244,7 +244,7 @@ class Gpt(nn.Module):
     config : GptConfig
         Its shape.
     products : Products
-        What runs its products.
+        Numerics of its products.
     seed : int
         Of the initial weights, which are the same for any device and any `products`.
     """
@@ -281,7 +281,7 @@ class Gpt(nn.Module):
         tokens_BT, targets_BT : torch.Tensor
             Integer tokens and those to predict, shape [B, T].
         key : int
-            What all draws of this pass come from; fold in the seed and the step.
+            Key of all draws of this pass; fold in the seed and the step.
 
         Raises
         ------
@@ -314,7 +314,7 @@ def _linear(
 
 
 def _weight(shape: tuple[int, int], deviation: float, generator: torch.Generator) -> nn.Parameter:
-    """Return a Gaussian weight, drawn on the CPU so that every device starts alike."""
+    """Return a Gaussian weight, drawn on the CPU so that it is the same for every device."""
     weight = torch.empty(shape)
     if not weight.is_meta:
         weight.copy_(torch.randn(shape, generator=generator, device="cpu") * deviation)
@@ -323,10 +323,10 @@ def _weight(shape: tuple[int, int], deviation: float, generator: torch.Generator
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Corpus:
-    """Bytes to train on and bytes to judge by, of different files."""
+    """Text of a model, in bytes: a part to train on and one to validate on, from different files."""
 
     name: str
-    """What it is."""
+    """Description."""
     train: np.ndarray
     """Bytes to train on, uint8, shape [N]."""
     validation: np.ndarray
@@ -384,14 +384,14 @@ def _source_files(root: Path) -> Iterator[Path]:
     names = []
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if name not in _LEFT_OUT]
-        here = Path(folder).relative_to(root)
-        names += [(here / name).as_posix() for name in files if name.endswith(".py")]
+        relative = Path(folder).relative_to(root)
+        names += [(relative / name).as_posix() for name in files if name.endswith(".py")]
     names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
     return (root / name for name in names)
 
 
 def check_corpus(corpus: Corpus, gpt_config: GptConfig) -> None:
-    """Refuse a corpus that the model cannot read."""
+    """Raise an error for a corpus that is shorter than a window, or whose bytes exceed the vocabulary."""
     for name, text in (("training", corpus.train), ("validation", corpus.validation)):
         if text.size <= gpt_config.context + 1:
             msg = f"the {name} text has {text.size} bytes; a window needs more than {gpt_config.context + 1}"
@@ -416,9 +416,10 @@ def draw_windows(
 
 
 def rate_factor(step: int, *, warmup_steps: int, end: float = math.inf, decay: float = 1.0) -> float:
-    """Return the factor of a learning rate at an update, from 1: a rise, and a fall to zero before the end.
+    """Return the factor of a learning rate at an update, counted from 1.
 
-    Rise and fall are linear; with an infinite end there is no fall.
+    It rises linearly to 1 over the first `warmup_steps` updates, and falls linearly to zero over the last
+    `decay` of `end`; with an infinite end it does not fall.
     """
     return min(1.0, step / max(1, warmup_steps)) * min(1.0, (end - step + 1) / max(1.0, decay))
 
@@ -492,9 +493,9 @@ class Trained:
     """A model at the end of its training."""
 
     model: Gpt
-    """The model; what runs its products may be exchanged by `Gpt.use`."""
+    """The model; `Gpt.use` gives its products other numerics."""
     curve: TrainingCurve
-    """How it got there."""
+    """Course of its training."""
 
 
 def train_model(
@@ -511,13 +512,13 @@ def train_model(
     Parameters
     ----------
     config : TrainingConfig
-        How to train.
+        Settings of the training.
     gpt_config : GptConfig
         Shape of the model; its vocabulary must hold all bytes.
     products : Products
-        What runs its products, in training and validation alike.
+        Numerics of its products, in training and validation alike.
     corpus : Corpus
-        What to read.
+        Its text.
     on_step : callable, optional
         Called after each update with its number, from 1, and the loss of its batch.
     start : Gpt, optional
@@ -568,7 +569,7 @@ def update(
 ) -> float:
     """Make an update at a learning rate; return the loss of its batch before it, nats per token.
 
-    Seed of the run and number of the update are what all draws come from.
+    All draws come from the seed of the run and the number of the update.
     """
     loss = model(*batch, key=mix_key(seed, _TRAINING_STREAM, step))
     optimizer.zero_grad()
@@ -587,11 +588,11 @@ def validate(model: Gpt, config: TrainingConfig, corpus: Corpus) -> float:
     Parameters
     ----------
     model : Gpt
-        What is judged, through its own numerics.
+        The model, with its own numerics.
     config : TrainingConfig
-        Says how many windows, how many of them at a time, and the seed.
+        Number of windows, windows of a batch, and seed.
     corpus : Corpus
-        Whose validation text is read.
+        Text; its validation part is read.
     """
     total = 0.0
     for index, (tokens_BT, targets_BT) in enumerate(validation_batches(model, config, corpus)):
@@ -607,8 +608,7 @@ def validation_batches(
     length = model.config.context
     starts = np.linspace(0, corpus.validation.size - length - 1, config.validation_windows).astype(np.int64)
     for first in range(0, starts.size, config.batch):
-        some = starts[first : first + config.batch]
-        yield text_windows(corpus.validation, some, length)
+        yield text_windows(corpus.validation, starts[first : first + config.batch], length)
 
 
 def adamw(model: Gpt, learning_rate: float) -> torch.optim.AdamW:

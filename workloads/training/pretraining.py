@@ -3,9 +3,9 @@
 `LEARNT` is the model that ships and `Pretraining` how it was trained, once: matrices of the blocks follow
 Muon (Jordan et al., 2024), whose updates are orthogonal; embeddings, head and norms follow AdamW.
 
-A run of the law of loss over size, tokens and noise (`LawTraining`) trains at a constant rate and is judged
-at several tokens a parameter; before each of them a copy decays its rate to zero. Runs of one seed share
-initial weights and batches, whatever their arithmetic.
+The law of loss over size, tokens and noise is fitted to runs of `LawTraining`. A run trains at a constant
+rate and is validated at several numbers of tokens per parameter; before each of them a copy decays its rate
+to zero. Runs of one seed share initial weights and batches, whatever their numerics.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CORPUS_BYTES = 2**24
 _BETAS = (0.9, 0.95)
 _RECORD = "record"
 _AT_A_TIME = 16
-"""Windows that are judged at a time."""
+"""Windows that are validated at a time."""
 
 
 class FastBfloat:
@@ -62,8 +62,8 @@ class FastBfloat:
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N], of operands [B, M, K] and [B, K, N]; the key is not used."""
         del key
-        quick = torch.backends.cpu.get_cpu_capability() == "AVX512"
-        dtype = torch.bfloat16 if quick else torch.float32
+        has_bfloat16 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+        dtype = torch.bfloat16 if has_bfloat16 else torch.float32
         a, b = (x.to(torch.bfloat16).to(dtype) for x in (a_BMK, b_BKN))
         product = torch.mm(a[0], b[0]).unsqueeze(0) if len(a) == 1 else torch.bmm(a, b)
         return product.to(torch.bfloat16).to(a_BMK.dtype)
@@ -80,7 +80,7 @@ class Pretraining:
     muon_rate: float = 6e-3
     """Learning rate of matrices."""
     adam_rate: float = 3e-3
-    """Learning rate of all else."""
+    """Learning rate of all other weights."""
     weight_decay: float = 0.1
     """Decay of matrices, per unit of learning rate."""
     warmup_steps: int = 60
@@ -103,15 +103,15 @@ class Pretraining:
 
 
 class _Trainer:
-    """Model, optimizers and batches of one pretraining, which can stop and go on."""
+    """Model, optimizers and batches of one pretraining, which can be saved and resumed."""
 
     def __init__(self, recipe: Pretraining, shape: GptConfig, corpus: Corpus) -> None:
         check_corpus(corpus, shape)
         self.recipe, self.corpus, self.step = recipe, corpus, 0
         self.model = Gpt(shape, Products.same(FastBfloat()), mix_key(recipe.seed))
         matrices = [weight for weight in self.model.blocks.parameters() if weight.dim() > 1]
-        known = {id(weight) for weight in matrices}
-        others = [weight for weight in self.model.parameters() if id(weight) not in known]
+        by_muon = {id(weight) for weight in matrices}
+        others = [weight for weight in self.model.parameters() if id(weight) not in by_muon]
         self.optimizers = (
             _muon(matrices, recipe),
             torch.optim.AdamW(others, lr=recipe.adam_rate, betas=_BETAS, weight_decay=0.0, fused=True),
@@ -133,7 +133,7 @@ class _Trainer:
         return float(loss.item())
 
     def save(self, path: Path) -> None:
-        """Write what is needed to go on."""
+        """Write the state of the training."""
         state = {"step": self.step, "model": self.model.state_dict()}
         state["optimizers"] = [optimizer.state_dict() for optimizer in self.optimizers]
         temporary = path.with_suffix(".new")
@@ -145,8 +145,8 @@ class _Trainer:
         state = torch.load(path, weights_only=True)
         self.step = int(state["step"])
         self.model.load_state_dict(state["model"])
-        for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(one)
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
 
 
 def _muon(matrices: list[torch.nn.Parameter], recipe: Pretraining) -> torch.optim.Muon:
@@ -173,11 +173,11 @@ def pretrain(
     Parameters
     ----------
     recipe : Pretraining
-        How to train.
+        Settings of the training.
     shape : GptConfig
         Shape of the model.
     corpus : Corpus
-        Text to read.
+        Its text.
     checkpoint : Path, optional
         File from which training goes on if it exists, and to which it is saved.
     every : int
@@ -271,7 +271,7 @@ def load_weights(products: Products, path: Path = WEIGHTS) -> tuple[Gpt, dict[st
 
 
 def training_record(recipe: Pretraining, corpus: Corpus, loss: float) -> dict[str, Any]:
-    """Return what stands beside the weights: recipe, corpus and loss on held-out files."""
+    """Return the record that is stored with the weights: recipe, corpus and loss on held-out files."""
     return {
         "recipe": asdict(recipe),
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "train_bytes": int(corpus.train.size)},
@@ -290,7 +290,7 @@ class LawTraining:
     """Recipe of the runs of the law."""
 
     tokens_per_parameter: tuple[float, ...] = (5.0, 10.0, 20.0)
-    """Tokens read over parameters in products at which the run is judged, ascending."""
+    """Tokens per parameter in products at which the run is validated, ascending."""
     batch: int = 8
     """Windows of a batch."""
     learning_rate: float = 3e-3
@@ -300,7 +300,7 @@ class LawTraining:
     decay_share: float = 0.2
     """Share of the updates over which a decayed run's rate falls, 0 to 1."""
     validation_windows: int = 192
-    """Windows that the run is judged by."""
+    """Windows of a validation."""
     seed: int = 0
     """Of initial weights, batches and draws."""
 
@@ -318,11 +318,11 @@ class LawPoint:
     tokens: int
     """Tokens read."""
     tokens_per_parameter: float
-    """Those asked for, over parameters."""
+    """Tokens per parameter that the recipe asks for; `tokens` are rounded to whole updates."""
     decayed: bool
     """Whether the rate fell to zero before."""
     loss: float
-    """Validation loss through the run's own arithmetic, nats per byte."""
+    """Validation loss through the run's own numerics, nats per byte."""
     exact_loss: float
     """Validation loss of the same weights with exact products, nats per byte."""
 
@@ -346,7 +346,7 @@ class _LawRun:
         self.step = 0
 
     def branch(self) -> _LawRun:
-        """Return a copy that goes its own way."""
+        """Return a copy in the same state, which is trained apart from this run."""
         copy = _LawRun(self.recipe, self.shape, self.products, self.corpus)
         copy.model.load_state_dict(self.model.state_dict())
         copy.optimizer.load_state_dict(self.optimizer.state_dict())
@@ -363,8 +363,8 @@ class _LawRun:
         rate = self.rate * factor
         update(self.model, self.optimizer, batch, seed=recipe.seed, step=self.step, rate=rate)
 
-    def judge(self, products: Products) -> float:
-        """Return the loss on fixed windows with fixed keys, nats per byte."""
+    def validation_loss(self, products: Products) -> float:
+        """Return the loss on fixed windows with fixed keys, through some numerics, nats per byte."""
         windows, seed = self.recipe.validation_windows, self.recipe.seed
         self.model.use(products)
         loss = validate(
@@ -374,13 +374,13 @@ class _LawRun:
         return loss
 
     def point(self, ratio: float, *, decayed: bool) -> LawPoint:
-        """Return where the run is now."""
+        """Return the losses of the run in its present state."""
         return LawPoint(
             tokens=self.step * self.recipe.batch * self.shape.context,
             tokens_per_parameter=ratio,
             decayed=decayed,
-            loss=self.judge(self.products),
-            exact_loss=self.judge(EXACT_PRODUCTS),
+            loss=self.validation_loss(self.products),
+            exact_loss=self.validation_loss(EXACT_PRODUCTS),
         )
 
 
@@ -390,34 +390,34 @@ def train_points(
     products: Products,
     corpus: Corpus,
 ) -> tuple[LawPoint, ...]:
-    """Train once and return the loss at every number of tokens, by both schedules.
+    """Train once and return the loss at every number of tokens, without and with a decay of the rate before.
 
     Parameters
     ----------
     recipe : LawTraining
-        How to train.
+        Settings of the training.
     shape : GptConfig
         Shape of the model.
     products : Products
-        What runs its products, in training and in judging.
+        Numerics of its products, in training and validation.
     corpus : Corpus
-        What to read.
+        Its text.
     """
     run = _LawRun(recipe, shape, products, corpus)
     per_step = recipe.batch * shape.context
     parameters = parameters_in_products(shape)
     ends = {max(2, round(ratio * parameters / per_step)): ratio for ratio in recipe.tokens_per_parameter}
-    decays = {end - max(1, round(recipe.decay_share * end)): end for end in ends}
+    decays = {end - max(1, round(recipe.decay_share * end)): end for end in ends}  # begin of each
     points = []
     for step in range(max(ends) + 1):
         if step:
             run.advance()
         if step in decays:
             end = decays[step]
-            aside = run.branch()
-            while aside.step < end:
-                aside.advance(end, end - step)
-            points.append(aside.point(ends[end], decayed=True))
+            decaying = run.branch()
+            while decaying.step < end:
+                decaying.advance(end, end - step)
+            points.append(decaying.point(ends[end], decayed=True))
         if step in ends:
             points.append(run.point(ends[step], decayed=False))
     return tuple(points)

@@ -1,7 +1,13 @@
-"""Probes of a model's products: noise of a set strength, gains, and errors measured against exact products.
+"""Products with errors of known strength, and measurements of the errors of a core's products.
 
-A product's noise-to-signal ratio (NSR) is the mean square of its error over that of its exact result. Errors
-are told apart by how many outputs share one draw, which decides how a model feels them.
+The noise-to-signal ratio (NSR) of a product is the mean square of its error over that of its exact result.
+Errors have a class (`ErrorClass`): the outputs that share one draw, on which it depends how much loss they
+cost a model.
+
+`MeasuredProducts` runs a core beside exact products and measures its errors by class; `ModelledErrors` is a
+core as such measurements describe it. `GaussianProducts`, `OperandProducts` and `MisreadProducts` have one
+kind of error each, `MirroredProducts` the errors of a run with the other sign. `place` puts numerics at
+single products of a model.
 """
 
 from __future__ import annotations
@@ -30,25 +36,25 @@ from workloads.training.gpt import (
 
 
 class ErrorClass(StrEnum):
-    """Class of an error of C = A B, by how many outputs share one draw.
+    """Class of an error of C = A B, by the outputs that share one draw.
 
     Notes
     -----
-    The same noise to signal in another class costs a model another loss: attention averages what is drawn
-    anew for every output, and does not average what every row meets alike.
+    The same NSR in another class costs a model another loss: attention averages errors that are drawn for
+    every output, and does not average those that all rows share.
     """
 
     OUTPUT = "output"
-    """Anew for every output: receivers, converters behind them."""
+    """Drawn for every output: receivers, converters behind them."""
     FIRST = "first operand"
-    """On elements of A, so that all outputs of a row share it: encoding and rounding of A, or loading it."""
+    """Drawn for elements of A, so that all outputs of a row share it: encoding, rounding or loading of A."""
     SECOND = "second operand"
-    """On elements of B, so that all rows share it: the error of a loaded weight while it is held."""
+    """Drawn for elements of B, so that all rows share it: the error of a loaded weight while it is held."""
 
 
 @runtime_checkable
 class SetsOperands(Protocol):
-    """Numerics that tells what became of its operands."""
+    """Numerics that can return the operands as it has set them."""
 
     def set_operands(
         self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int
@@ -62,12 +68,12 @@ _BINS, _MIDDLE, _AN_OCTAVE = 128, 80, 4.0
 
 
 class Scaled(NamedTuple):
-    """Operands as a core sets them, and the full scales on which it does."""
+    """Operands as a core sets them, and their full scales."""
 
     a_BMK: torch.Tensor
-    """First operand: without what is multiplied electronically, rotated; L of its K are left."""
+    """First operand, after rotation and without the K elements that are multiplied electronically."""
     b_BKN: torch.Tensor
-    """Second operand."""
+    """Second operand, likewise."""
     a_scale: torch.Tensor
     """Full scale of each element of A, to be expanded to its shape."""
     b_scale: torch.Tensor
@@ -75,12 +81,12 @@ class Scaled(NamedTuple):
 
     @classmethod
     def by_row(cls, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> Scaled:
-        """Return operands as they stand, each row of A and each column of B on its largest element."""
+        """Return unchanged operands; full scales are the largest of each row of A and each column of B."""
         return cls(a_BMK, b_BKN, a_BMK.abs().amax(2, keepdim=True), b_BKN.abs().amax(1, keepdim=True))
 
     @property
     def outputs(self) -> torch.Tensor:
-        """Full scales of outputs, over samples with scales of their own their root mean square, [B, M, N]."""
+        """Full scales of outputs, [B, M, N]; of samples with scales of their own the root mean square."""
         if self.a_scale.shape[2] == 1 and self.b_scale.shape[1] == 1:
             return self.a_scale * self.b_scale
         squares = (
@@ -89,12 +95,12 @@ class Scaled(NamedTuple):
         return torch.bmm(*squares).div_(self.a_BMK.shape[2]).sqrt_()
 
     def noise(self, error_class: ErrorClass, generator: torch.Generator) -> torch.Tensor:
-        """Return what Gaussian noise in full scales makes of the product, shape [B, M, N]."""
-        of = {ErrorClass.FIRST: self.a_BMK, ErrorClass.SECOND: self.b_BKN}.get(error_class)
-        if of is None:
+        """Return the error of the product from Gaussian noise of one full scale, shape [B, M, N]."""
+        operand = {ErrorClass.FIRST: self.a_BMK, ErrorClass.SECOND: self.b_BKN}.get(error_class)
+        if operand is None:
             scale_BMN = self.outputs
             return torch.empty_like(scale_BMN).normal_(generator=generator).mul_(scale_BMN)
-        noise = torch.empty_like(of).normal_(generator=generator)
+        noise = torch.empty_like(operand).normal_(generator=generator)
         if error_class is ErrorClass.FIRST:
             return torch.bmm(noise.mul_(self.a_scale), self.b_BKN)
         return torch.bmm(self.a_BMK, noise.mul_(self.b_scale))
@@ -102,10 +108,10 @@ class Scaled(NamedTuple):
 
 @runtime_checkable
 class ScalesOperands(Protocol):
-    """Numerics that tells what of its operands it sets, and on which full scales."""
+    """Numerics that can return the operands that it multiplies in light, and their full scales."""
 
     def entering(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both operands behind all that is done to them electronically."""
+        """Return both operands after all electronic processing."""
         ...
 
     def full_scales(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,31 +120,31 @@ class ScalesOperands(Protocol):
 
 
 def scaling_of(numerics: Numerics) -> Scaling:
-    """Return how numerics scales operands: by row, unless it tells otherwise."""
+    """Return the scaling of a numerics: its own, or by row if it has none."""
     if not isinstance(numerics, ScalesOperands):
         return Scaled.by_row
-    told: ScalesOperands = numerics
+    scaling: ScalesOperands = numerics
 
     def scaled(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> Scaled:
-        pair = told.entering(a_BMK, b_BKN)
-        return Scaled(*pair, *told.full_scales(*pair))
+        pair = scaling.entering(a_BMK, b_BKN)
+        return Scaled(*pair, *scaling.full_scales(*pair))
 
     return scaled
 
 
 Scaling = Callable[[torch.Tensor, torch.Tensor], Scaled]
-"""Operands as a core sets them."""
+"""Gives operands as a core sets them."""
 
 
 @dataclass(eq=False)
 class Transfer:
-    """Mean error of a product by the size of its exact output: what clipping and saturation do. Grows.
+    """Mean error of a product by the size of its exact output: clipping and saturation. `read` adds to it.
 
     Notes
     -----
-    A receiver's range is a fixed share of the core's own full scale, behind its rotation, and it reads no
-    product that is made electronically: so outputs are told apart by the size of what is in light over that
-    scale, in bins of a quarter of an octave. Errors that are no function of the output average away.
+    Outputs are binned by the size of their optical part over its full scale, in quarters of an octave, for
+    the range of a receiver is a fixed share of the core's full scale, after rotation, and the electronic part
+    does not pass it. Errors that are no function of the output average to zero.
     """
 
     along: torch.Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
@@ -149,7 +155,7 @@ class Transfer:
     """Sum of squared exact outputs."""
 
     def read(self, error_BMN: torch.Tensor, exact_BMN: torch.Tensor, scaled: Scaled) -> None:
-        """Note the errors of a product."""
+        """Add the errors of a product."""
         light_BMN, scale_BMN = torch.bmm(scaled.a_BMK, scaled.b_BKN), scaled.outputs
         bins = _bins(light_BMN, scale_BMN).flatten()
         along = (error_BMN * light_BMN.sign() * scale_BMN).double().flatten()
@@ -167,7 +173,7 @@ class Transfer:
 
     @property
     def explained(self) -> float:
-        """Mean square of the error that it tells, over that of exact outputs."""
+        """Mean square of the mean errors over that of exact outputs."""
         return float((self.mean * self.along).sum()) / self.power if self.power > 0.0 else 0.0
 
     def of(self, scaled: Scaled) -> torch.Tensor:
@@ -185,7 +191,7 @@ def _bins(exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
 
 @dataclass(eq=False)
 class Meter:
-    """Sums of a core's errors, over all products that it has seen. Grows as it measures."""
+    """Errors of a core over all products that were read."""
 
     transfer: Transfer = field(default_factory=Transfer)
     """Mean error by the size of the output."""
@@ -205,7 +211,7 @@ class Meter:
         return math.fsum(self.gains) / len(self.gains) if self.gains else 1.0
 
     def read(self, error_class: ErrorClass, error: torch.Tensor, exact: torch.Tensor) -> float:
-        """Note an error's NSR and return its gain."""
+        """Add the NSR of an error and return its gain."""
         power = exact.square().sum()
         gain = float((error * exact).sum() / power)
         self.ratios[error_class].append(float((error - gain * exact).square().sum() / power))
@@ -223,7 +229,7 @@ class Error:
 
     @classmethod
     def of(cls, error_BMN: torch.Tensor, exact_BMN: torch.Tensor) -> Error:
-        """Return an error in these parts."""
+        """Return an error split into these parts."""
         power = float(exact_BMN.square().sum())
         gain = float((error_BMN * exact_BMN).sum()) / power if power > 0.0 else 0.0
         return cls(gain, error_BMN - gain * exact_BMN)
@@ -231,23 +237,23 @@ class Error:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredProducts:
-    """A core's products, each compared with the exact one, and its errors told apart by class.
+    """Products of a core, whose errors against exact products are measured by class.
 
     Notes
     -----
     With the operands A + a and B + b that the core has set, its error is ``a B`` (first operand), ``A b``
-    (second operand) and the rest (outputs), which holds ``a b`` too. Numerics that does not tell its
-    operands has errors of the outputs alone.
+    (second operand) and the rest (outputs), in which ``a b`` is. Numerics that is no `SetsOperands` has
+    errors of outputs only.
     """
 
     numerics: Numerics
-    """The core's."""
+    """Numerics of the core."""
     meter: Meter = field(default_factory=Meter)
-    """Where the comparison is written."""
+    """Measurements, to which every product adds."""
     errors: dict[int, Error] = field(default_factory=dict)
-    """The error of every product that was run, by its key; for the mirror image. Grows."""
+    """Error of every product so far, by its key, for `MirroredProducts`."""
     metered: bool = True
-    """Whether errors are told apart, or only kept."""
+    """Whether errors are measured, or only stored."""
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -267,6 +273,7 @@ class MeasuredProducts:
         exact_BMN: torch.Tensor,
         error_BMN: torch.Tensor,
     ) -> None:
+        """Add the errors of a product to the meter."""
         gain = 1.0
         self.meter.transfer.read(error_BMN, exact_BMN, scaling_of(self.numerics)(a_BMK, b_BKN))
         if isinstance(self.numerics, SetsOperands):
@@ -281,17 +288,17 @@ class MeasuredProducts:
 
 @dataclass(frozen=True, eq=False)
 class MirroredProducts:
-    """Exact products less the errors that a core has made in the same products.
+    """Exact products minus the errors of a core in the same products.
 
     Notes
     -----
-    Run anew on operands that upstream errors of the other sign have moved, a core that rounds would round
-    otherwise: its errors would be other draws, and what is odd in them would not cancel. So the very errors
-    are kept. A gain is applied to the operands as they now are, so that gains of products in a row multiply.
+    The mean of a run and its mirror image is free of effects that are odd in the errors. The errors are those
+    of the first run: a core that rounds would make others on operands that have moved. A gain is applied to
+    the present operands, so that gains of products in a row multiply.
     """
 
     errors: Mapping[int, Error]
-    """By key, as of `MeasuredProducts`."""
+    """Error of each product by its key (`MeasuredProducts.errors`)."""
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -311,12 +318,12 @@ class MirroredProducts:
 
 @dataclass(frozen=True, eq=False)
 class RecordedProducts:
-    """Exact products whose operands are kept."""
+    """Exact products whose operands are recorded."""
 
     rows: int
-    """Rows of a single matrix that are kept at most."""
+    """Most rows of a single matrix that are recorded."""
     operands: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
-    """Both operands of every product that was run. Grows."""
+    """Both operands of every product so far."""
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N]."""
@@ -342,13 +349,13 @@ EXACT_PRODUCTS = Products.same(ExactProducts())
 
 @dataclass(frozen=True, kw_only=True)
 class MisreadProducts:
-    """Exact products of which a few samples are misread: seldom, and far off.
+    """Exact products with rare large errors: a misread remainder of a residue core.
 
     Notes
     -----
-    A sample's sum is a whole number that is told from its remainders. One that is misread shifts it, modulo
-    the range: with shifts of nearly half the range all but small sums come out far off with the other sign.
-    What that adds to an output has the scales of the sample's two blocks.
+    The sum of a sample is a whole number that follows from its remainders. A misread remainder shifts the
+    number, modulo the range: with shifts of nearly half the range all but small sums change their sign and
+    are far off. The error of the output is the shift times the scales of the sample's two blocks.
     """
 
     length: int
@@ -360,7 +367,7 @@ class MisreadProducts:
     shifts: tuple[float, ...]
     """Sizes of shifts, in steps of the whole number; either sign is as likely."""
     chances: tuple[float, ...]
-    """How likely a sample is shifted so, by size."""
+    """Probability of each size of shift for a sample."""
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -392,18 +399,18 @@ class MisreadProducts:
 
 @dataclass(frozen=True)
 class GaussianProducts:
-    """Exact products plus Gaussian noise, a set share of each result's mean square.
+    """Exact products plus Gaussian noise of a set NSR.
 
     Notes
     -----
-    Uneven, the deviation of an output goes with the largest element of its row of A and of its column of B,
-    as that of receiver and converter noise does where every row and column has a full scale of its own.
+    If `uneven`, the deviation of an output goes with the largest element of its row of A and of its column of
+    B, as that of receiver and converter noise does where every row and column has a full scale of its own.
     """
 
     nsr: float
     """Noise-to-signal ratio, dimensionless power ratio."""
     sign: int = 1
-    """1, or -1 for the mirror image of the same draws."""
+    """1, or -1 for the same draws with the other sign."""
     uneven: bool = False
     """Whether the noise follows the full scales of rows and columns."""
 
@@ -424,12 +431,12 @@ class GaussianProducts:
 
 @dataclass(frozen=True)
 class OperandProducts:
-    """Exact products plus what Gaussian noise on one operand makes of them, a set share of their mean square.
+    """Exact products plus the error from Gaussian noise on one operand, of a set NSR.
 
     Notes
     -----
-    The deviation of an element goes with the largest of its row of A, or of its column of B, its full scale
-    in cores that scale by row. Draws are anew for every call, hence for every batch of windows.
+    The deviation of an element is in proportion to the largest of its row of A, or of its column of B: its
+    full scale in cores that scale by row. Every call, hence every batch of windows, has new draws.
     """
 
     nsr: float
@@ -437,7 +444,7 @@ class OperandProducts:
     operand: ErrorClass
     """First or second."""
     sign: int = 1
-    """1, or -1 for the mirror image of the same draws."""
+    """1, or -1 for the same draws with the other sign."""
 
     def __post_init__(self) -> None:
         check_range(self, "nsr")
@@ -454,23 +461,23 @@ class OperandProducts:
 
 
 _POOL = 2**22
-"""Numbers that draws are cut from, at least; twice as many as the largest draw has."""
+"""Least numbers in a pool; it has twice as many as the largest draw needs."""
 
 
 @functools.cache
 def _pool(seed: int, size: int) -> torch.Tensor:
-    """Return so many Gaussian numbers, [P]."""
+    """Return a pool of Gaussian numbers, shape [size]."""
     return torch.randn(size, generator=torch.Generator("cpu").manual_seed(mix_key(seed)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PooledNoise:
-    """Exact products plus Gaussian noise cut from a pool, a set share of each result's mean square.
+    """Exact products plus Gaussian noise of a set NSR, cut from a pool of numbers.
 
     Notes
     -----
-    As `GaussianProducts`, at a fifth of its cost: a draw is a stretch of four million numbers that begins
-    where its key says, so that two draws may overlap, shifted.
+    As `GaussianProducts`, at a fifth of its cost: a draw is a stretch of a pool of four million numbers,
+    which begins at a place that its key gives, so that two draws may overlap.
     """
 
     nsr: float
@@ -490,7 +497,7 @@ class PooledNoise:
 
 
 def _with_error(c_BMN: torch.Tensor, error_BMN: torch.Tensor, nsr: float, sign: int = 1) -> torch.Tensor:
-    """Return a product, written to, plus errors of a set noise-to-signal ratio."""
+    """Add errors, scaled to a noise-to-signal ratio, to a product in place, and return it."""
     power = error_BMN.square().mean()
     if float(power) == 0.0:
         return c_BMN
@@ -498,7 +505,7 @@ def _with_error(c_BMN: torch.Tensor, error_BMN: torch.Tensor, nsr: float, sign: 
 
 
 def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Numerics:
-    """Return exact products with errors of one class; the keyword is of `GaussianProducts`."""
+    """Return exact products with errors of one class; `uneven` as in `GaussianProducts`."""
     if error_class is ErrorClass.OUTPUT:
         return GaussianProducts(nsr, sign, uneven)
     return OperandProducts(nsr, error_class, sign)
@@ -506,16 +513,16 @@ def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Nu
 
 @dataclass(frozen=True)
 class ModelledErrors:
-    """Exact products with errors of all classes: a core, told by their strength and its transfer."""
+    """Exact products with errors of all classes: a core as its measured NSR and transfer describe it."""
 
     nsr: Mapping[ErrorClass, float]
     """Noise-to-signal ratio by class, dimensionless power ratios."""
     transfer: Transfer = field(default_factory=Transfer)
-    """Mean error by the size of the output; none if empty."""
+    """Mean error by the size of the output; zero by default."""
     misread: MisreadProducts | None = None
-    """Samples that are misread, in place of noise of outputs."""
+    """Misread samples, in place of Gaussian errors of outputs."""
     scaling: Scaling = Scaled.by_row
-    """Full scales that noise and transfer go with."""
+    """Gives the full scales to which noise and transfer are in proportion."""
 
     @classmethod
     def of(
@@ -525,42 +532,43 @@ class ModelledErrors:
         transfer: Transfer,
         scaling: Scaling = Scaled.by_row,
     ) -> ModelledErrors:
-        """Return the errors of a core as they were measured.
+        """Return the errors of a core from its measurements.
 
         Parameters
         ----------
         nsr : mapping of ErrorClass to float
-            Noise to signal by class, its gain taken out, as of `Meter`.
+            NSR by class without the gain (`Meter.nsr`). That of outputs has the mean errors of `transfer`,
+            which are taken off it here.
         gain : float
-            The gain.
+            Mean gain (`Meter.gain`).
         transfer : Transfer
-            Mean errors, of which all but the gain are in the noise of outputs.
+            Mean errors, gain included.
         scaling : Scaling
-            The core's.
+            Scaling of the core.
         """
-        told = transfer.explained - (gain - 1.0) ** 2
-        rest = max(0.0, nsr[ErrorClass.OUTPUT] - max(0.0, told))
+        explained = transfer.explained - (gain - 1.0) ** 2
+        rest = max(0.0, nsr[ErrorClass.OUTPUT] - max(0.0, explained))
         return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, scaling=scaling)
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product with its errors, shape [B, M, N]."""
         exact_BMN, scaled = torch.bmm(a_BMK, b_BKN), self.scaling(a_BMK, b_BKN)
-        found = exact_BMN + self.transfer.of(scaled)
+        product_BMN = exact_BMN + self.transfer.of(scaled)
         total = math.fsum(self.nsr.values())
         for index, (error_class, nsr) in enumerate(self.nsr.items()):
             own_key = mix_key(key, index)
             if error_class is ErrorClass.OUTPUT and self.misread is not None:
-                found += self.misread.matmul(a_BMK, b_BKN, own_key) - exact_BMN
+                product_BMN += self.misread.matmul(a_BMK, b_BKN, own_key) - exact_BMN
             elif nsr > _LEAST_SHARE * total:
                 generator = torch.Generator(exact_BMN.device).manual_seed(own_key % 2**63)
                 error_BMN = scaled.noise(error_class, generator)
-                found += _with_error(exact_BMN.clone(), error_BMN, nsr) - exact_BMN
-        return found
+                product_BMN += _with_error(exact_BMN.clone(), error_BMN, nsr) - exact_BMN
+        return product_BMN
 
 
 _LEAST_SHARE = 1e-3
-"""Share of a product's noise below which a class of errors is left out of `ModelledErrors`."""
+"""Share of the total NSR below which `ModelledErrors` leaves out a class of errors; a choice."""
 
 
 @dataclass(frozen=True)
@@ -568,9 +576,9 @@ class RepeatedProducts:
     """The mean of several executions of each product, each with draws of its own."""
 
     numerics: Numerics
-    """What executes them."""
+    """Numerics of one execution."""
     passes: int
-    """How often."""
+    """Executions."""
 
     def __post_init__(self) -> None:
         check_range(self, "passes", low=1)
@@ -584,16 +592,17 @@ class RepeatedProducts:
 
 
 def repeated(numerics: Numerics, passes: int) -> Numerics:
-    """Return numerics that executes each product so many times; once is the numerics itself."""
+    """Return numerics that averages `passes` executions of each product."""
     return numerics if passes == 1 else RepeatedProducts(numerics, passes)
 
 
 def only(product: ProductName, numerics: Numerics) -> Products:
-    """Return products of which one is not exact."""
+    """Return products of which one kind has the given numerics, and all others are exact."""
     return _with({product: numerics})
 
 
 def _with(chosen: Mapping[ProductName, Numerics]) -> Products:
+    """Return products of which some kinds have the given numerics, and all others are exact."""
     exact = EXACT_PRODUCTS.forward
     return Products(
         forward=exact,
@@ -604,7 +613,8 @@ def _with(chosen: Mapping[ProductName, Numerics]) -> Products:
 
 
 Sites = dict[str, tuple[int, ProductName]]
-"""Every product of a model by name, ``up.0`` or ``head``: its layer (the head's is behind all) and kind."""
+"""Layer and kind of every product of a model, by name: ``up.0`` or ``head``, whose layer follows the last
+one."""
 
 
 def sites(config: GptConfig) -> Sites:
@@ -619,7 +629,7 @@ def sites(config: GptConfig) -> Sites:
 
 
 def place(model: Gpt, chosen: Mapping[str, Numerics]) -> None:
-    """Run products at these sites by the given numerics and all others exactly."""
+    """Give the products of a model at some sites numerics, by name of the site, and make all others exact."""
     known = sites(model.config)
     layers: list[dict[ProductName, Numerics]] = [{} for _ in range(model.config.layers + 1)]
     for name, numerics in chosen.items():
@@ -630,10 +640,10 @@ def place(model: Gpt, chosen: Mapping[str, Numerics]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _GainedProducts(Products):
-    """Exact products times gains through which gradients of any order pass."""
+    """Exact products times gains, with gradients of any order to the gains."""
 
     gains: Mapping[ProductName, torch.Tensor]
-    """By product; dimensionless."""
+    """Gain of each kind of product; dimensionless."""
 
     def run(
         self, product: ProductName, a_BMK: torch.Tensor, b_BKN: torch.Tensor, *, key: int, weight: bool
@@ -648,13 +658,14 @@ class GainResponse:
     """Response of a clean model's loss to the gains of its products."""
 
     first: dict[str, float]
-    """Derivative of the loss to the gain of a site, nats."""
+    """Derivative of the loss to the gain of each site, nats."""
     second: dict[str, dict[str, float]]
-    """Second derivative to the gains of two sites, nats; a core's gains err alike, so that pairs count."""
+    """Second derivative to the gains of each two sites, nats; pairs count, for the gains of a core err
+    alike."""
 
 
 def gain_response(model: Gpt, config: TrainingConfig, corpus: Corpus) -> GainResponse:
-    """Return gradient and Hessian of the validation loss to the gain of each product, by differentiation."""
+    """Return gradient and Hessian of the validation loss to the gains of all products, at gains of one."""
     known = sites(model.config)
     names = list(known)
     gradient, hessian = torch.zeros(len(names)), torch.zeros(len(names), len(names))
@@ -666,12 +677,12 @@ def gain_response(model: Gpt, config: TrainingConfig, corpus: Corpus) -> GainRes
             layers[layer][product] = gain
         exact = ExactProducts()
         model.use_each(
-            [_GainedProducts(forward=exact, grad_input=exact, grad_weight=exact, gains=one) for one in layers]
+            [_GainedProducts(forward=exact, grad_input=exact, grad_weight=exact, gains=own) for own in layers]
         )
         (slope,) = torch.autograd.grad(model(tokens_BT, targets_BT), gains, create_graph=True)
         gradient += share * slope.detach()
-        for index, one in enumerate(slope):
-            (row,) = torch.autograd.grad(one, gains, retain_graph=index + 1 < len(names))
+        for index, derivative in enumerate(slope):
+            (row,) = torch.autograd.grad(derivative, gains, retain_graph=index + 1 < len(names))
             hessian[index] += share * row
     return GainResponse(
         first=dict(zip(names, gradient.tolist(), strict=True)),

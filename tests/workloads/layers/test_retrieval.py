@@ -178,7 +178,7 @@ def test_torch_retro_does_the_closed_forms_work(crossings):
     whole = {direction: 0 for direction in (Pass.FORWARD, Pass.BACKWARD)}
     part = StagePart(layers=8, embedding=True, head=True, retrieving=4, encodes=True)
     for direction in whole:
-        found = Passes(config, plan.share, overlap_tensor=False).of(part, direction)
+        found = Passes(config, plan.share, overlap_tensor=False).operators(part, direction)
         whole[direction] = sum(one.flops * count for one, count in found if isinstance(one, MatMul))
     assert whole[Pass.FORWARD] == forward_count.get_total_flops()
     assert whole[Pass.BACKWARD] == backward_count.get_total_flops()

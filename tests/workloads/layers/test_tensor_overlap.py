@@ -127,7 +127,7 @@ def test_every_collective_of_a_dense_block_travels_beside_a_product():
     passes = Passes(EVEN, TENSOR.share, overlap_tensor=True)
     part = StagePart(layers=1)
     for direction, whole in ((Pass.FORWARD, 0), (Pass.BACKWARD, 2), (Pass.INPUT, 0)):
-        items = [one for one, _ in passes.of(part, direction)]
+        items = [one for one, _ in passes.operators(part, direction)]
         pairs = [one for one in items if isinstance(one, Overlapped)]
         assert not [one for one in items if isinstance(one, Collective)]
         assert len(pairs) == 4
