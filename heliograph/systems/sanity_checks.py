@@ -155,7 +155,7 @@ def worst_limits(units: Iterable[PhotonicUnit]) -> tuple[Passed, ...]:
 
 
 def converter_warning(name: str, unit: PhotonicUnit) -> str | None:
-    """Return a warning about an output converter with more bits than its energy allows; None if there is none.
+    """Return a warning about an output converter with more bits than its energy allows, or None.
 
     Parameters
     ----------
