@@ -103,7 +103,7 @@ PARAMETERS = Path(__file__).parent / "parameters"
 MEMORY_SUFFIX = ".hbm"
 """A table's device ``x`` has its memory in the rows of ``x.hbm``."""
 PROTOCOLS = ("ll", "ll128", "simple")
-"""NCCL's protocols, from the quickest to the one with most bandwidth."""
+"""NCCL's protocols, from the lowest latency to the highest bandwidth."""
 SIMPLE = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "simple-hopper"),
@@ -196,11 +196,11 @@ class GpuChip(Checked):
     flops_per_cycle: Positive
     """Dense bf16 operations of one unit in one cycle, two per multiply-accumulate."""
     byte_flops_per_cycle: Positive
-    """The same with 8-bit operands; the bf16 rate where a chip has no faster one."""
+    """Dense operations of one unit per cycle with 8-bit operands; the bf16 rate if that is the fastest."""
     nibble_flops_per_cycle: float
-    """The same with 4-bit operands in blocks; 0 where a chip has no units for them."""
+    """Dense operations of one unit per cycle with 4-bit operands in blocks; 0 if a chip has no such units."""
     single_flops_per_cycle: Positive
-    """The same with 32-bit operands (tf32 where a chip has it)."""
+    """Dense operations of one unit per cycle with 32-bit operands, tf32 if a chip has it."""
     sparse_ratio: FromOne = 1.0
     """Rate of products with a 2:4 sparse operand over that of dense ones; 1 for units that skip no zeros."""
     vector_flops_per_cycle: Positive
@@ -212,14 +212,14 @@ class GpuChip(Checked):
     matmul_efficiency: Efficiency
     """Share of the peak that a unit sustains inside a large tile at the full clock, 0 to 1."""
     byte_efficiency: Efficiency
-    """Share of that which is left with operands of 8 bits or fewer, 0 to 1."""
+    """Further factor on that share with operands of 8 bits or fewer, 0 to 1."""
     block_efficiency: Share = 0.0
-    """Share of the rate of 8-bit operands with one scale a tensor that is left where 32 elements share one,
-    0 to 1; 0 where units know no such scales."""
+    """Rate of 8-bit operands with a scale per 32 elements over the rate with a scale per tensor, 0 to 1; 0 if
+    units do not support such scales."""
     energy_j_per_flop: Positive
     """Energy of one bf16 operation of a product at the full clock."""
     halved_tile_efficiency: Efficiency
-    """Share of its rate that a unit keeps when the tile is halved (less reuse of what is fed), 0 to 1."""
+    """Factor on a unit's rate each time the tile is halved, due to less reuse of operands, 0 to 1."""
     store_overlap: Share
     """Share of writing C that hides behind the next tile's arithmetic, 0 to 1."""
     experts_together: Count
@@ -232,16 +232,16 @@ class GpuChip(Checked):
     misaligned_efficiency: Efficiency
     """Share of its rate that a product keeps when its rows are no multiple of 16 bytes, 0 to 1."""
     misaligned_batch_efficiency: Efficiency
-    """The same for batched products of activations (attention heads of odd size), 0 to 1."""
+    """Such a share for batched products of activations (attention heads of odd size), 0 to 1."""
     attention_efficiency: Efficiency
     """Share of the peak that the products inside a fused attention kernel reach forward with heads of 128."""
     attention_backward_efficiency: Efficiency
-    """The same for the gradients' products of such a kernel, 0 to 1."""
+    """Share of the peak that the products inside a fused attention kernel reach backward, 0 to 1."""
     attention_fill_s: float = 0.0
     """Time that such a kernel takes to begin and end each block of queries, whatever keys it sees; 0 where
     the shares are of whole kernels."""
     attention_backward_fill_s: float = 0.0
-    """What it takes more for a block's gradients."""
+    """Time that such a kernel takes to begin and end each block of queries backward."""
     launch_s: float
     """Time to start and drain a kernel on the chip."""
     host_launch_s: float
@@ -251,11 +251,11 @@ class GpuChip(Checked):
     l2_bytes: Positive
     """Last-level cache."""
     in_situ_efficiency: Efficiency
-    """Share of its rate that a product keeps within a training step, 0 to 1: caches hold what other kernels
-    left, and copies take memory meanwhile."""
+    """Share of its isolated rate that a product keeps within a training step, 0 to 1: caches hold data of
+    other kernels, and copies use the memory meanwhile."""
     collective_share: Share
-    """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1; 0 where
-    other engines move and add up what collectives carry."""
+    """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1; 0 if other
+    engines carry out collectives."""
     clock_spread: float
     """Standard deviation of the speed of chips of one type, as a share of the mean."""
     tdp_w: Positive
@@ -326,7 +326,7 @@ class PacketSwitch(Checked):
         check_choices(self)
 
     def item(self, count: int) -> BillItem:
-        """Return so many switches as a line of a bill of materials."""
+        """Return a number of switches as a line of a bill of materials."""
         return BillItem(
             count=count, w_each=self.radix * self.port_w, usd_each=self.radix * self.port_price_usd
         )
@@ -364,7 +364,7 @@ class Transceiver(Checked):
         return self.static_w / (self.bandwidth_bytes_per_s * BITS_PER_BYTE)
 
     def item(self, count: int) -> BillItem:
-        """Return so many modules as a line of a bill of materials."""
+        """Return a number of modules as a line of a bill of materials."""
         return BillItem(
             count=count,
             w_each=self.static_w,
@@ -436,14 +436,14 @@ def _protocol(name: str, domain: str) -> Protocol:
 
 
 def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
-    """Return the switched domain that comes with a GPU; V100s without switches by how many take part."""
+    """Return the switched domain of a GPU's node; of V100s without switches, the one for that many GPUs."""
     name = REFERENCE_SYSTEMS[gpu_name].scale_up
     few = f"{name}-of-{accelerators}"
     return few if few in table("network").names else name
 
 
 load_adder = Shelf(Adder, PARAMETERS / "network.csv")
-"""How switches add, e.g. ``"sharp"``."""
+"""Reduction in switches, e.g. ``"sharp"``."""
 
 
 load_packet_switch = Shelf(PacketSwitch, PARAMETERS / "network.csv")
@@ -475,7 +475,7 @@ def load_host(name: str) -> Host:
 
 
 def host_of(gpu_name: str, accelerators: int) -> Host:
-    """Return the server of an accelerator, shared by as many of them as it holds or as there are."""
+    """Return the server of an accelerator, shared by all that it holds, or by `accelerators` if fewer."""
     host = load_host(REFERENCE_SYSTEMS[gpu_name].host)
     shared = min(host.processors.accelerators, accelerators)
     return replace(host, processors=replace(host.processors, accelerators=shared))

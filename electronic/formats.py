@@ -1,7 +1,7 @@
-"""Number formats of matrix engines: their products, executed, and the predicted signal-to-noise ratio.
+"""Number formats of matrix engines: executed products, and their predicted signal-to-noise ratio.
 
-Formats are executed in numpy, bit for bit as their specifications say; `electronic.numerics` has those
-that a model is trained in as functions of torch.
+Formats are executed in numpy, bit for bit as specified; `electronic.numerics` has the formats of training in
+torch.
 
 Shape suffixes: M rows of A, K summed, N columns of B.
 """
@@ -39,13 +39,13 @@ ROUNDING = "rounding of operands"
 RESULT = "rounding of the result"
 """Causes of noise."""
 _PLACES = 32
-"""Places in an octave at which the error of floats is told; a choice."""
+"""Points per octave at which the error of floats is tabulated; a choice."""
 _DEEPEST, _HIGHEST = -24, 4
-"""Octaves of elements over their scale: what is smaller or larger weighs nothing; choices."""
+"""Octaves of elements relative to their scale that are counted; choices. Others have negligible power."""
 _SMALLEST_SCALE = 2.0**-126
 """Least scale, so that rows of zeros stay zero."""
 _E8M0_BIAS = 127
-"""Bias of the exponent that a scale of a power of two is."""
+"""Exponent bias of the scale format E8M0."""
 
 
 @functools.cache
@@ -56,19 +56,19 @@ def format_table() -> Table:
 
 @dataclass(frozen=True, kw_only=True)
 class ElementFormat(Checked):
-    """Numbers that one element can be: a float, or a whole number where it has no exponent."""
+    """Format of one element: floating point, or integer if it has no exponent."""
 
     name: str
     """Name in the table."""
     exponent_bits: float
-    """Bits of the exponent; 0 for whole numbers."""
+    """Bits of the exponent; 0 for integers."""
     mantissa_bits: float
     """Bits of the mantissa without sign and hidden bit."""
     largest: Positive
     """Largest number, dimensionless."""
 
     def rounded(self, x: Reals) -> Reals:
-        """Return numbers rounded to the nearest of the format, ties to even, held at the largest."""
+        """Return numbers rounded to the nearest of the format, ties to even, clipped at the largest."""
         step = np.ones_like(x)
         if self.exponent_bits:
             least = 2.0 - 2.0 ** (self.exponent_bits - 1.0)
@@ -79,7 +79,7 @@ class ElementFormat(Checked):
 
     @functools.cached_property
     def codes(self) -> Codes:
-        """Magnitudes over the largest."""
+        """All magnitudes of the format, relative to the largest."""
         if not self.exponent_bits:
             return Codes(values=np.arange(self.largest + 1.0) / self.largest)
         least, parts = 2 - 2 ** (int(self.exponent_bits) - 1), int(2**self.mantissa_bits)
@@ -89,31 +89,33 @@ class ElementFormat(Checked):
         return Codes(values=values[values <= self.largest] / self.largest)
 
     def rounding(self, law: OperandLaw, length: int) -> float:
-        """Return noise over signal of rounding elements as they are, in a row of a length.
+        """Return the noise-to-signal ratio of rounding a law's elements to floats without a scale.
 
         Notes
         -----
-        A float errs in proportion to the element, by its place in an octave. Its range suffices: a law has
-        elements of any size, however rare, a tensor that somebody stores in the format does not.
+        The relative error of a float depends on the position of the element's scale within an octave. The
+        range of the format is taken to suffice.
         """
-        places, power = law.scales(length)
-        error = np.interp(places % 1.0, *_errors_in_octave(law.element)) @ power
+        log_scales, power = law.scales(length)
+        error = np.interp(log_scales % 1.0, *_errors_in_octave(law.element)) @ power
         return float(error) * 4.0**-self.mantissa_bits
 
     def rounding_at(self, deviation: float) -> float:
-        """Return noise over signal of rounding Gaussian numbers of a standard deviation."""
+        """Return the noise-to-signal ratio of rounding Gaussian numbers of a standard deviation to floats."""
         error = np.interp(math.log2(deviation) % 1.0, *_errors_in_octave(Element.GAUSSIAN))
         return float(error) * 4.0**-self.mantissa_bits
 
 
 @functools.cache
 def _errors_in_octave(shape: Element) -> tuple[Reals, Reals]:
-    """Return places of a scale in an octave, and the relative square error there of floats of no mantissa.
+    """Return positions of a scale within an octave, and the relative square error of floats there.
+
+    Both have shape [`_PLACES` + 1]. The error is that of a mantissa of no bits; each bit divides it by four.
 
     Notes
     -----
-    Within an octave numbers are evenly spaced by d and elements err by d^2/12: what counts is how many are
-    in each octave.
+    Within an octave numbers are spaced by d, and elements have a mean square error of d^2/12, so that only
+    the probability of each octave matters.
     """
     octaves, places = np.arange(_DEEPEST, _HIGHEST), np.arange(_PLACES + 1)
     edges = np.arange((_DEEPEST - 1) * _PLACES, _HIGHEST * _PLACES + 1)
@@ -127,45 +129,46 @@ class Shared(StrEnum):
     """Elements of an operand that share a scale."""
 
     NOTHING = "nothing"
-    """There is no scale."""
+    """No scale."""
     TENSOR = "tensor"
     ROW = "row"
-    """Those of a row of A, or of a column of B."""
+    """A row of A, or a column of B."""
     BLOCK = "block"
-    """So many in a row along the sum."""
+    """A block of neighbours along the sum."""
 
 
 class ScaleRule(StrEnum):
-    """Numbers that a scale can be."""
+    """Number format of scales."""
 
     ANY = "any"
-    """Those of float32: the largest element is at the largest number."""
+    """Float32; the largest element becomes the largest number of the element format."""
     POWER_OF_TWO = "power of two"
-    """E8M0, rounded up, so that nothing is held at the largest number."""
+    """E8M0, rounded up, so that no element is clipped."""
     E4M3 = "e4m3"
-    """E4M3 times one float32 of the tensor, which puts the largest scale at 448."""
+    """E4M3 times a float32 number of the tensor, which makes the largest scale 448."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberFormat:
-    """Format of both operands of a product and of its result; sums are exact, as good as in float32."""
+    """Format of both operands of a product and of its result; sums are exact, as float32 nearly is."""
 
     name: str
-    """Name by which it can be asked for."""
+    """Name."""
     element: ElementFormat
-    """Of weights and activations."""
+    """Format of weights and activations."""
     gradient: ElementFormat
-    """Of gradients."""
+    """Format of gradients."""
     shared: Shared
-    """How far a scale reaches."""
+    """Elements that share a scale."""
     block: int = 0
-    """Elements of a block along the sum, if blocks share one."""
+    """Elements of a block along the sum, if blocks share a scale."""
     square_weights: bool = False
-    """Whether as many columns of B as a block is long share its scale in a forward product: weights."""
+    """Whether blocks of weights are square: `block` columns of B share a scale, too, in the products with a
+    weight."""
     rule: ScaleRule = ScaleRule.ANY
-    """What a scale can be."""
+    """Number format of scales."""
     result: str = "bfloat16"
-    """Element format of the result, by its name."""
+    """Name of the element format of the result."""
 
     @property
     def narrow(self) -> bool:
@@ -173,14 +176,14 @@ class NumberFormat:
         return self.element.exponent_bits + self.element.mantissa_bits < 8
 
     def product(self, a_MK: Reals, b_KN: Reals, phase: Phase = Phase.FORWARD) -> Reals:
-        """Return what an engine of this format makes of a product, float64 [M, N].
+        """Return a product executed in this format, float64 of shape [M, N].
 
         Parameters
         ----------
         a_MK, b_KN : numpy.ndarray
             Operands, shapes [M, K] and [K, N].
         phase : Phase
-            Says which operand is a gradient: A of the input's gradient, B of the weight's.
+            Phase, by which A (gradient of the input) or B (gradient of the weight) is a gradient.
         """
         first, second = self._elements(phase)
         a = self._rounded(np.asarray(a_MK, dtype=np.float64), first, 1)
@@ -193,7 +196,7 @@ class NumberFormat:
         return a, self.gradient if phase is Phase.GRAD_WEIGHT else self.element
 
     def _rounded(self, x: Reals, element: ElementFormat, lines: int) -> Reals:
-        """Return an operand's rows, [rows, K], with elements and scales as the format has them."""
+        """Return an operand, shape [rows, K], rounded; `lines` rows share the scale of a block."""
         if self.shared is Shared.NOTHING:
             return element.rounded(x)
         size = np.abs(x)
@@ -208,7 +211,7 @@ class NumberFormat:
         return element.rounded(x / scale * element.largest) * (scale / element.largest)
 
     def full_scale(self, element: ElementFormat, of_tensor: float) -> FullScale | None:
-        """Return the rule by which scales follow largest magnitudes; None where they are these."""
+        """Return the rule of full scales, for a tensor of a largest magnitude; None if any is possible."""
         if self.rule is ScaleRule.ANY:
             return None
         return FullScale(rule=self.rule, element=element, of_tensor=of_tensor)
@@ -222,18 +225,18 @@ class NumberFormat:
         columns: int = 128,
         phase: Phase = Phase.FORWARD,
     ) -> Precision:
-        """Return the precision of products of this format.
+        """Return the predicted precision of products in this format.
 
         Parameters
         ----------
         operands : Operands
             Statistics of A and B.
         length : int
-            K of the product.
+            Length of the sum, K.
         rows, columns : int
-            M and N, which matter to scales that rows share.
+            M and N, which matter if rows share a scale.
         phase : Phase
-            Says which operand is a gradient.
+            Phase, by which an operand is a gradient.
 
         Raises
         ------
@@ -252,7 +255,7 @@ class NumberFormat:
     def operand_rounding(
         self, operands: Operands, length: int, *, rows: int, columns: int, phase: Phase
     ) -> tuple[float, float]:
-        """Return noise over signal of rounding A and B to this format; parameters as in `predicted`."""
+        """Return the noise-to-signal ratios of rounding A and B; parameters as in `predicted`."""
         if min(length, rows, columns) < 1:
             msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
             raise ParameterError(msg)
@@ -265,46 +268,51 @@ class NumberFormat:
         return of_a, of_b
 
     def _moments(self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int) -> Scaled:
-        """Return the moments of an operand in this format, of elements that share scales."""
+        """Return the moments of an operand of `rows` rows; `lines` rows share the scale of a block."""
         if self.shared is Shared.ROW:
             return scaled_moments(law, length, element.codes)
         if self.shared is Shared.TENSOR and not element.exponent_bits:
             return scaled_moments(law, length, element.codes, rows=rows)
         whole, larger = law.without_rows(), rows * law.outliers(length)
-        if self.shared is Shared.TENSOR:  # of floats, steps are as fine at any full scale
+        if (
+            self.shared is Shared.TENSOR
+        ):  # floats are as precise at any full scale: rows need not be told apart
             return scaled_moments(whole, length * rows, element.codes, outliers=larger)
         of_tensor = 0.0
         if self.rule is ScaleRule.E4M3:
             tensor = scaled_moments(whole, length * rows, None, outliers=larger)
             of_tensor = math.sqrt(tensor.scale_square)
-        rule_of_blocks = self.full_scale(element, of_tensor)
+        rule = self.full_scale(element, of_tensor)
         height = min(lines, rows)
         parts = []
-        for weight, width, larger in blocks_of(law, length, self.block):
-            kind = whole if height > 1 else law
-            found = scaled_moments(
-                kind, width * height, element.codes, outliers=larger * height, full_scale=rule_of_blocks
+        for count, width, outliers in blocks_of(law, length, self.block):
+            block_law = whole if height > 1 else law
+            moments = scaled_moments(
+                block_law, width * height, element.codes, outliers=outliers * height, full_scale=rule
             )
-            parts.append((weight * width, found))
+            parts.append((count * width, moments))
         return mean_of(parts)
 
 
 def _block_maxima(size: Reals, lines: int, block: int) -> Reals:
-    """Return the largest magnitude of the block of each element, of so many lines, shape as `size`."""
+    """Return the largest magnitude in the block of each element, in the shape of `size`.
+
+    A block is `lines` rows high and `block` elements wide.
+    """
     rows, length = size.shape
     padded = np.pad(size, ((0, -rows % lines), (0, -length % block)))
     tiles = padded.reshape(padded.shape[0] // lines, lines, padded.shape[1] // block, block)
     largest = tiles.max((1, 3), keepdims=True)
-    found: Reals = np.broadcast_to(largest, tiles.shape).reshape(padded.shape)[:rows, :length]
-    return found
+    maxima: Reals = np.broadcast_to(largest, tiles.shape).reshape(padded.shape)[:rows, :length]
+    return maxima
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullScale:
-    """Magnitude that a format's largest number stands for, of elements with a largest magnitude."""
+    """Rule for the magnitude of the largest code of a block, by the block's largest magnitude."""
 
     rule: ScaleRule
-    """What a scale can be."""
+    """Number format of scales."""
     element: ElementFormat
     """Format of an element."""
     of_tensor: float
@@ -312,19 +320,19 @@ class FullScale:
 
     @property
     def jumps(self) -> Reals:
-        """Largest magnitudes at which full scale or their own code jumps."""
-        if self.rule is ScaleRule.E4M3:  # the largest element is at the largest code
+        """Largest magnitudes at which the full scale, or the code of the largest element, jumps."""
+        if self.rule is ScaleRule.E4M3:  # the largest element is always at the largest code
             return element_format("e4m3").codes.middles * self.of_tensor
         upper = self.element.codes.middles
-        places = self.element.largest * np.append(upper[upper > 0.5], 1.0)
-        return np.outer(np.exp2(np.arange(-_E8M0_BIAS, _E8M0_BIAS + 1.0)), places).ravel()
+        within_octave = self.element.largest * np.append(upper[upper > 0.5], 1.0)
+        return np.outer(np.exp2(np.arange(-_E8M0_BIAS, _E8M0_BIAS + 1.0)), within_octave).ravel()
 
     def __call__(self, largest: Reals) -> Reals:
-        """Return full scales, shape as `largest`."""
+        """Return the full scale of each largest magnitude, in the same shape."""
         top, safe = self.element.largest, np.maximum(largest, _SMALLEST_SCALE)
         if self.rule is ScaleRule.POWER_OF_TWO:
-            found: Reals = np.exp2(np.ceil(np.log2(safe / top))) * top
-            return found
+            powers: Reals = np.exp2(np.ceil(np.log2(safe / top))) * top
+            return powers
         scales = element_format("e4m3")
         largest_scale = np.maximum(safe, self.of_tensor)  # no block is larger than its tensor
         unit = largest_scale / (top * scales.largest)
@@ -340,24 +348,22 @@ def element_format(name: str) -> ElementFormat:
 def _format(
     name: str, element: str, shared: Shared, gradient: str | None = None, result: str = "bfloat16"
 ) -> NumberFormat:
-    """Return a format whose scales are float32, of elements by their names in the table."""
-    found = element_format(element)
+    """Return a format with float32 scales, or none, from names of element formats in the table."""
     return NumberFormat(
         name=name,
-        element=found,
-        gradient=found if gradient is None else element_format(gradient),
+        element=element_format(element),
+        gradient=element_format(gradient or element),
         shared=shared,
         result=result,
     )
 
 
 def _in_blocks(name: str, element: str, rule: ScaleRule, *, square_weights: bool = False) -> NumberFormat:
-    """Return a format of blocks, as long as the table says."""
-    found = element_format(element)
+    """Return a format with a scale per block, whose length is in the table."""
     return NumberFormat(
         name=name,
-        element=found,
-        gradient=found,
+        element=element_format(element),
+        gradient=element_format(element),
         shared=Shared.BLOCK,
         block=next(int(row.value) for row in format_table().of(name) if row.parameter == "block"),
         square_weights=square_weights,
@@ -384,9 +390,9 @@ FORMATS: Mapping[str, NumberFormat] = MappingProxyType(
         )
     }
 )
-"""Number formats by name. Of recipes that are equally fast the more precise one has the plain name: fp8 is
-E4M3 in all products, fp8_hybrid has E5M2 for gradients (Micikevicius et al., section 3); nvfp4 scales weights
-in rows (MLPerf's 405B), nvfp4_square in squares, the same numbers forward and backward (arXiv:2509.25149)."""
+"""Number formats by name. Of equally fast recipes the more precise one has the plain name: fp8 is E4M3 in all
+products, fp8_hybrid has E5M2 for gradients (Micikevicius et al., section 3); nvfp4 scales weights in rows
+(MLPerf's 405B), nvfp4_square in squares, with the same numbers forward and backward (arXiv:2509.25149)."""
 
 
 def format_named(name: str) -> NumberFormat:

@@ -1,4 +1,4 @@
-"""Electronic products in bfloat16, 8 or 4 bits, as a matrix engine delivers them.
+"""Products of matrix engines in bfloat16, 8-bit and 4-bit formats, executed in torch for training.
 
 Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 """
@@ -44,9 +44,9 @@ class Float8(StrEnum):
     """An 8-bit floating-point format."""
 
     E4M3 = "e4m3"
-    """Three bits of mantissa: of what must be precise."""
+    """Three bits of mantissa; for weights and activations."""
     E5M2 = "e5m2"
-    """Two bits of mantissa and more range: of gradients."""
+    """Two bits of mantissa and more range; for gradients."""
 
 
 class Float8Scale(StrEnum):
@@ -54,11 +54,11 @@ class Float8Scale(StrEnum):
 
     TENSOR = "tensor"
     ROW = "row"
-    """Each row of A and each column of B has its own, which the sum leaves apart."""
+    """Each row of A and each column of B."""
 
 
 INT8_LARGEST = 127.0
-"""Largest code of 8 bits whose range is even about zero."""
+"""Largest 8-bit code of a range symmetric about zero."""
 LARGEST: Mapping[Float8, float] = MappingProxyType({one: element_format(one.value).largest for one in Float8})
 """Largest number of each format (Micikevicius et al. 2022, table 1)."""
 
@@ -69,9 +69,9 @@ class Float8Numerics:
 
     Notes
     -----
-    A scale puts the largest of its elements at the largest number of the format, as it stands in the tensor
-    at hand: recipes that take it from earlier steps are a little worse. Sums are kept in float32; tensor
-    cores of Hopper keep some 14 bits of them (DeepSeek-AI, section 3.3.2), which is left out.
+    A scale makes the largest of its elements the largest number of the format, by the present tensor; recipes
+    that take it from earlier steps are slightly worse. Sums are in float32; tensor cores of Hopper keep about
+    14 bits of them (DeepSeek-AI, section 3.3.2), which is not modelled.
 
     References
     ----------
@@ -82,11 +82,11 @@ class Float8Numerics:
     """
 
     a_format: Float8 = Float8.E4M3
-    """Of the first operand."""
+    """Format of the first operand."""
     b_format: Float8 = Float8.E4M3
-    """Of the second operand."""
+    """Format of the second operand."""
     scale: Float8Scale = Float8Scale.TENSOR
-    """How far a scale reaches."""
+    """Elements that share a scale."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -100,7 +100,7 @@ class Float8Numerics:
     def set_operands(
         self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both operands as they are multiplied."""
+        """Return both operands as they are multiplied, rounded and scaled back."""
         del key
         (a, a_scale), (b, b_scale) = self._rounded(a_BMK, b_BKN)
         return a.mul_(a_scale).to(a_BMK.dtype), b.mul_(b_scale).to(b_BKN.dtype)
@@ -110,7 +110,7 @@ class Float8Numerics:
         return a_BMK, b_BKN
 
     def full_scales(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the step of the format at each element, which its error goes with."""
+        """Return the distance of neighbouring numbers at each element of A and B, by which errors scale."""
         (_, a_scale), (_, b_scale) = self._rounded(a_BMK, b_BKN)
         of_a, of_b = (element_format(form.value) for form in (self.a_format, self.b_format))
         return _steps(a_BMK / a_scale, of_a).mul_(a_scale), _steps(b_BKN / b_scale, of_b).mul_(b_scale)
@@ -118,7 +118,7 @@ class Float8Numerics:
     def _rounded(
         self, a_BMK: torch.Tensor, b_BKN: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-        """Return both operands in their formats, each with its scale."""
+        """Return both operands rounded, in units of their scale, each with its scale."""
         rows = self.scale is Float8Scale.ROW
         return _float8(a_BMK, self.a_format, 2 if rows else None), _float8(
             b_BKN, self.b_format, 1 if rows else None
@@ -132,7 +132,10 @@ def _steps(x: torch.Tensor, form: ElementFormat) -> torch.Tensor:
 
 
 def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a tensor rounded to a format in units of its scale, and the scale, one per vector or in all."""
+    """Return a tensor rounded to a format in units of its scale, and the scale.
+
+    The scale is one per vector along `summed_dim`, or a single one if that is None.
+    """
     x = x.to(torch.float32)
     size = x.abs()
     largest = size.amax() if summed_dim is None else size.amax(summed_dim, keepdim=True)
@@ -144,7 +147,7 @@ def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torc
 def float8_passes(
     scale: Float8Scale = Float8Scale.TENSOR,
 ) -> tuple[Float8Numerics, Float8Numerics, Float8Numerics]:
-    """Return products forward, by input and by weight as fp8 trains: what is a gradient is in E5M2."""
+    """Return the numerics of fp8 training: forward, input gradient and weight gradient, gradients in E5M2."""
     return (
         Float8Numerics(scale=scale),
         Float8Numerics(a_format=Float8.E5M2, scale=scale),
@@ -154,11 +157,11 @@ def float8_passes(
 
 @dataclass(frozen=True)
 class Int8Numerics:
-    """Products of an 8-bit integer engine: each row of A and each column of B has a scale, sums are exact.
+    """Products of an 8-bit integer engine, with a scale per row of A and column of B, and exact sums.
 
     References
     ----------
-    Accurate Quantized Training (AQT, Google), whose training rounds both operands of every pass so.
+    Accurate Quantized Training (AQT, Google), which rounds both operands of all passes so.
     """
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -170,7 +173,7 @@ class Int8Numerics:
 
 
 def _int8(x: torch.Tensor, summed_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a tensor's codes, -127 to 127, and the scale of each vector that is summed over."""
+    """Return a tensor's codes, -127 to 127, and the scale of each vector along the summed dimension."""
     x = x.to(torch.float32)
     scale = (x.abs().amax(summed_dim, keepdim=True) / INT8_LARGEST).clamp_(
         min=torch.finfo(torch.float32).tiny
@@ -180,11 +183,11 @@ def _int8(x: torch.Tensor, summed_dim: int) -> tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class Mxfp8Numerics:
-    """Products of an 8-bit engine: E4M3 elements in blocks of 32 along the sum, each with a power of two.
+    """Products in MXFP8: E4M3 elements in blocks of 32 along the sum, each with a power of two as its scale.
 
     Notes
     -----
-    Scales are rounded up, so that no element passes the largest number; sums are float32.
+    Scales are rounded up, so that no element is clipped; sums are float32.
     `electronic.formats` has the same format, executed in numpy and predicted.
 
     References
@@ -201,7 +204,7 @@ class Mxfp8Numerics:
 
 
 def _mxfp8(x_BRK: torch.Tensor) -> torch.Tensor:
-    """Return an operand as mxfp8 holds it, blocks along the last dimension, shape [B, R, K]."""
+    """Return an operand rounded to mxfp8 with blocks along the last dimension, shape [B, R, K]."""
     length, block = x_BRK.shape[-1], FORMATS["mxfp8"].block
     x = torch.nn.functional.pad(x_BRK.to(torch.float32), (0, -length % block)).unflatten(-1, (-1, block))
     largest = x.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
@@ -212,22 +215,22 @@ def _mxfp8(x_BRK: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Nvfp4Numerics:
-    """Products of a 4-bit engine: E2M1 elements in blocks of 16 along the sum, each with a scale in E4M3.
+    """Products in NVFP4: E2M1 elements in blocks of 16 along the sum, each with a scale in E4M3.
 
     Notes
     -----
-    A float32 scale of the tensor puts the largest scale of a block at 448. Operands round to nearest, but
-    gradients, which `stochastic` names, with a dither. Weights may share a scale over squares of 16 by 16,
-    so that forward and backward products read the same numbers; that published recipes rotate operands of
-    the weights' gradient (NVIDIA, arXiv:2509.25149) is left out. Sums are float32, and stay so: bfloat16
-    would add less than a thousandth of the noise. `electronic.formats` has the same formats, executed in
-    numpy with results in bfloat16, and predicted.
+    A float32 scale of the tensor makes the largest scale of a block 448. Operands are rounded to nearest,
+    gradients (`stochastic`) stochastically. Weights may share a scale over squares of 16 by 16, so that
+    forward and backward products use the same numbers. The rotation of operands of the weight gradient in
+    published recipes (NVIDIA, arXiv:2509.25149) is not modelled. Results stay in float32; bfloat16 would add
+    less than a thousandth of the noise. `electronic.formats` has the same formats, executed in numpy with
+    results in bfloat16, and predicted.
     """
 
     stochastic: tuple[bool, bool] = (False, False)
     """Whether the first and the second operand are rounded stochastically."""
     square_weights: bool = False
-    """Whether squares of the second operand share a scale, which then are weights."""
+    """Whether the second operand, then a weight, has scales per square of 16 by 16."""
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -240,7 +243,10 @@ class Nvfp4Numerics:
 
 
 def nvfp4_passes(*, square_weights: bool = False) -> tuple[Nvfp4Numerics, Nvfp4Numerics, Nvfp4Numerics]:
-    """Return products forward, by input and by weight as nvfp4 trains: gradients round stochastically."""
+    """Return the numerics of nvfp4 training: forward, input gradient and weight gradient.
+
+    Gradients are rounded stochastically.
+    """
     return (
         Nvfp4Numerics(square_weights=square_weights),
         Nvfp4Numerics(stochastic=(True, False), square_weights=square_weights),
@@ -252,7 +258,10 @@ _E2M1_LARGEST, _NVFP4_BLOCK = FORMATS["nvfp4"].element.largest, FORMATS["nvfp4"]
 
 
 def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None, lines: int) -> torch.Tensor:
-    """Return an operand as nvfp4 holds it, blocks of so many rows along the last dimension, [B, R, K]."""
+    """Return an operand rounded to nvfp4, shape [B, R, K], stochastically with a `dither` generator.
+
+    Blocks are 16 elements along the last dimension and `lines` rows high.
+    """
     rows, length = x_BRK.shape[-2:]
     padded = torch.nn.functional.pad(x_BRK.to(torch.float32), (0, -length % _NVFP4_BLOCK, 0, -rows % lines))
     x = padded.unflatten(-1, (-1, _NVFP4_BLOCK)).unflatten(-3, (-1, lines))

@@ -1,7 +1,7 @@
-"""Laws that every photonic core keeps, whoever wrote it; `faults_of` asks all and says which it breaks.
+"""Laws that every photonic core must keep, and `faults_of`, which checks all of them.
 
-A law is a function of a unit built around the core that yields a sentence for each fault, with what to mend.
-Laws of numbers also take the paths of those that a core takes over and has no use for.
+A law is a function that takes a `PhotonicUnit` built around the core and yields a sentence for each fault,
+with advice. Laws of numbers also take the paths of numbers that the core inherits but does not use.
 """
 
 from __future__ import annotations
@@ -31,36 +31,38 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GPU = "h100"
-"""GPU whose memory feeds the unit."""
+"""GPU whose memory the unit has."""
 NODE_ONLY = frozenset({"memory.capacity_bytes", "memory.static_w", "memory.turnaround_efficiency"})
-"""Numbers of the shared memory that the node or its vector lanes charge, not its matrix units."""
+"""Numbers of the shared memory that the node or its vector lanes use, but no matrix unit."""
 BY_TIME = frozenset({"calibration", "regulators", "overhead"})
-"""Parts of the energy that go with the time of a product, or have a share of one that does."""
+"""Parts of the energy in proportion to the time of a product, or that include such a part."""
 MANY = 1024
-"""Times the cores at which even cores that are slow to load wait for memory."""
+"""Factor on the number of cores with which even cores that load slowly wait for memory."""
 EXACT = 1e-9
-"""Relative difference of sums that are equal but for rounding."""
+"""Relative tolerance of sums that are equal but for rounding."""
 
 
 def product(m: int, k: int, n: int) -> MatMul:
-    """Return a forward product of those sides."""
+    """Return a forward product of given sides."""
     return MatMul(name="product", phase=Phase.FORWARD, batch=1, m=m, k=k, n=n)
 
 
 THICK = product(4100, 4100, 4100)
+"""Large product whose sides are no multiples of an array's."""
 THIN = product(8, 8192, 8192)
+"""Product of few rows, which waits for loads or memory."""
 FULL = product(65536, 8192, 8192)
-"""A product of so many tiles that hardly any of them is filled in part."""
+"""Product of so many tiles that hardly any is filled only in part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A law that a core breaks."""
+    """Breach of a law by a core."""
 
     law: str
     """Name of the law."""
     text: str
-    """What is wrong, and what to mend."""
+    """Fault, and advice."""
 
     def __str__(self) -> str:
         """Return both in one sentence."""
@@ -68,24 +70,24 @@ class Fault:
 
 
 def unit_of(core: Core) -> PhotonicUnit:
-    """Return a unit of whole clusters of a core, eight cores if those are, and a buffer that feeds them."""
+    """Return a unit of whole clusters, the fewest that make a multiple of eight cores, with its buffer."""
     cores = 8 * core.cluster // math.gcd(8, core.cluster)
     sram_bytes = max(2.0**21, proportionate_buffer_bytes(core, cores))
     return PhotonicUnit(core=core, cores=cores, memory=load_gpu(GPU).memory, sram_bytes=sram_bytes)
 
 
 def has_chip(core: object) -> bool:
-    """Return whether a core tells parts of a chip apart; one that holds digits as phases does not."""
+    """Return whether a core, or the core that it wraps, models the spread of a chip's parts."""
     while not hasattr(core, "chip") and hasattr(core, "core"):
         core = core.core
     return hasattr(core, "chip")
 
 
-def unlike(unit: PhotonicUnit) -> PhotonicUnit:
-    """Return the same as a chip whose parts differ, whose outputs share their lines, of dies with spares.
+def with_imperfect_chip(unit: PhotonicUnit) -> PhotonicUnit:
+    """Return the unit as a chip whose parts differ, whose outputs share noise, and whose dies have spares.
 
-    A scanner's field holds 20 clusters, of a wafer that holds many; one in four clusters has a defect, and
-    packaging is dear, so that both the field and the spares that a die may have bind.
+    A scanner's field holds 20 clusters and a wafer many fields; one in four clusters has a defect, and
+    packaging is expensive. So both the field and the number of spares matter.
     """
     cluster_m2, links = unit.cluster_footprint_m2, unit.electronics.link
     changes = {
@@ -104,9 +106,9 @@ def unlike(unit: PhotonicUnit) -> PhotonicUnit:
 
 
 def error_variance(spec: AnalogSpec) -> float:
-    """Return the variance of one sample for operands spread evenly over [-1, 1], relative to its signal.
+    """Return the noise-to-signal ratio of one sample for operands uniform in [-1, 1].
 
-    Of residue numbers, which err by misreading alone: how likely that is.
+    Of residue numbers, whose only error is to misread a sample, the probability of that.
     """
     if spec.residues is not None:
         return float(spec.residues.wrong_sample)
@@ -123,14 +125,17 @@ def error_variance(spec: AnalogSpec) -> float:
 
 
 def answers(unit: PhotonicUnit) -> tuple[list[object], list[object]]:
-    """Return every number that a unit answers with, and its records of execution."""
+    """Return all results of a unit (costs, power, area, price, wear), and its records of execution.
+
+    The variants of the unit wait for memory, for the links between dies, and for the buffer.
+    """
     costs = [unit.cost(operator) for operator in (THICK, THIN)]
     many = unit.resized(MANY * unit.cores)
-    costs.append(many.cost(THIN))  # waits for memory, and takes several dies
+    costs.append(many.cost(THIN))
     links = "electronics.link.bandwidth_bytes_per_s"
     narrow = many.electronics.link.bandwidth_bytes_per_s / MANY**3
-    costs.append(replace_at(many, links, narrow).cost(THIN))  # for the links between them
-    costs.append(dataclasses.replace(unit, sram_bytes=unit.sram_bytes / MANY).cost(THICK))  # for its buffer
+    costs.append(replace_at(many, links, narrow).cost(THIN))
+    costs.append(dataclasses.replace(unit, sram_bytes=unit.sram_bytes / MANY).cost(THICK))
     numbers: list[object] = [unit.wear(THICK), unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
     numbers += [many.area_m2, many.price_usd]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
@@ -140,7 +145,7 @@ def answers(unit: PhotonicUnit) -> tuple[list[object], list[object]]:
 
 
 def keeps_the_seam(unit: PhotonicUnit) -> Iterator[str]:
-    """All of `Core` is answered, converters only add noise, loading takes time where weights are held."""
+    """Check that all members of `Core` exist, converters only add noise, and loading weights takes time."""
     if not isinstance(unit.core, Core):
         yield "it does not answer optical.cores.Core"
         return
@@ -159,7 +164,7 @@ def keeps_the_seam(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def loads_only_where_weights_are_held(unit: PhotonicUnit) -> Iterator[str]:
-    """Programming and writes go together with held weights; no cost is less than its work."""
+    """Check that a core programs and writes exactly if it holds weights, and no cost is below its work."""
     for operator in (THICK, THIN):
         work, cost = unit.core.work(operator, unit.cores), unit.cost(operator)
         if not (work.programming_s > 0.0) == (work.writes > 0.0) == unit.core.holds_weights:
@@ -175,7 +180,7 @@ def loads_only_where_weights_are_held(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def energy_parts_are_never_negative(unit: PhotonicUnit) -> Iterator[str]:
-    """No part gives energy back, and the memory is charged."""
+    """Check that no part has a negative energy, and that the memory's energy is charged."""
     for operator in (THICK, THIN):
         cost = unit.cost(operator)
         for part, energy_j in cost.energy_j.items():
@@ -188,7 +193,7 @@ def energy_parts_are_never_negative(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def parts_add_up_to_the_whole(unit: PhotonicUnit) -> Iterator[str]:
-    """Power and area by component sum to the totals, and work comes on top of waiting."""
+    """Check that power and area by component sum to the totals, and peak power exceeds static power."""
     for what, parts, whole in (
         ("static_parts_w", unit.static_parts_w(), unit.static_w),
         ("power_breakdown_w", unit.power_breakdown_w(), unit.peak_power_w),
@@ -204,7 +209,7 @@ def parts_add_up_to_the_whole(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def no_product_beats_the_peak(unit: PhotonicUnit) -> Iterator[str]:
-    """No product is done faster than the peak rate allows."""
+    """Check that no product is faster than the peak rate allows."""
     for operator in (THICK, THIN):
         most = unit.cost(operator).time_s * unit.peak_macs_per_s
         if operator.macs > most * (1 + EXACT):
@@ -215,7 +220,7 @@ def no_product_beats_the_peak(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def a_full_product_reaches_the_peak(unit: PhotonicUnit) -> Iterator[str]:
-    """Tiles that are hardly ever filled in part take no more light than at the peak rate, within 5 %."""
+    """Check that a product of full tiles takes the time of light of the peak rate, within 5 %."""
     least_s = FULL.macs / unit.cores / unit.core.peak_macs_per_s
     light_s = unit.core.work(FULL, unit.cores).light_s
     if light_s > 1.05 * least_s:
@@ -226,7 +231,7 @@ def a_full_product_reaches_the_peak(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def operands_are_fetched_once_a_symbol(unit: PhotonicUnit) -> Iterator[str]:
-    """Where nothing is held, each symbol is a word from the buffer."""
+    """Check, if no operand is held, that each symbol takes at most one word from the buffer."""
     core = unit.core
     if core.holds_weights or not isinstance(core, AnalogCore):
         return
@@ -238,11 +243,11 @@ def operands_are_fetched_once_a_symbol(unit: PhotonicUnit) -> Iterator[str]:
 
 
 LEAST_W = 1e-10
-"""Power that no device stands on: detectors in the dark draw a hundred times as much."""
+"""Least plausible static power of a device; detectors in the dark draw a hundred times as much."""
 
 
 def what_stands_draws_watts(unit: PhotonicUnit) -> Iterator[str]:
-    """No device stands on so little: it is a use in joules that is told as a power."""
+    """Check that no static power is below `LEAST_W`, as an energy per use given as a power would be."""
     for part in unit.core.parts():
         if part.per is Per.CORE and part.each and part.each < LEAST_W:
             yield (
@@ -252,7 +257,7 @@ def what_stands_draws_watts(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def no_product_draws_more_than_the_peak_power(unit: PhotonicUnit) -> Iterator[str]:
-    """Power is energy over time: a part in nJ, or one left out of the breakdown, shows here."""
+    """Check that energy over time is at most peak power; a part in nJ, or left out, breaks this."""
     for operator in (THICK, THIN):
         work = unit.core.work(operator, unit.cores)
         drawn_w = math.fsum(work.energy_j.values()) / unit.cost(operator).time_s + unit.static_w
@@ -267,11 +272,11 @@ LEAST_J_PER_MAC = 50e-21
 """Detected light alone, at its quantum limit: 50 zJ a multiplication (Hamerly et al. 2019,
 doi:10.1103/PhysRevX.9.021032, abstract)."""
 MOST_J_PER_MAC = 1e-10
-"""Twenty times what float32 took in electronics of 45 nm, 4.6 pJ (Horowitz, ISSCC 2014, fig. 1.1.9)."""
+"""Twenty times the energy of float32 in 45 nm electronics, 4.6 pJ (Horowitz, ISSCC 2014, fig. 1.1.9)."""
 
 
 def energy_per_multiplication_is_of_a_physical_order(unit: PhotonicUnit) -> Iterator[str]:
-    """No core beats what Hamerly et al. allow light alone, none takes twenty times old electronics."""
+    """Check that the energy lies between the quantum limit of light and twenty times old electronics."""
     per_mac_j = {part: j / THICK.macs for part, j in unit.core.work(THICK, unit.cores).energy_j.items()}
     total_j = math.fsum(per_mac_j.values())
     if not LEAST_J_PER_MAC < total_j < MOST_J_PER_MAC:
@@ -282,7 +287,7 @@ def energy_per_multiplication_is_of_a_physical_order(unit: PhotonicUnit) -> Iter
 
 
 def twice_the_work_takes_twice_as_long(unit: PhotonicUnit) -> Iterator[str]:
-    """Batches of two cost twice the energy and, to 1 %, the time."""
+    """Check that a batch of two takes twice the energy and, within 1 %, twice the time."""
     once, twice = unit.cost(THICK), unit.cost(dataclasses.replace(THICK, batch=2))
     if not math.isclose(twice.time_s, 2 * once.time_s, rel_tol=0.01):
         yield f"a product takes {once.time_s:.6g} s, and a batch of two {twice.time_s:.6g} s"
@@ -293,12 +298,12 @@ def twice_the_work_takes_twice_as_long(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def no_more_light_is_detected_than_is_emitted(unit: PhotonicUnit) -> Iterator[str]:
-    """Light on all detectors is at most that of all sources, and what amplifiers draw.
+    """Check that light on all detectors is at most that of all sources plus the power of amplifiers.
 
     Notes
     -----
-    Emitted is what the lasers of parts() draw, by their wall-plug efficiency and a comb's conversion;
-    detected are the outputs that are read apart, each with the light that its budget says at full scale.
+    Emitted light is the power of the lasers in parts() times their wall-plug efficiency and a comb's
+    conversion efficiency; detected light is the number of receivers times the budget's light at full scale.
     """
     core = unit.core
     if not isinstance(core, AnalogCore):
@@ -325,7 +330,7 @@ PLUG = "core.laser.wall_plug_efficiency"
 
 
 def brighter_laser_costs_energy_and_lowers_error(unit: PhotonicUnit) -> Iterator[str]:
-    """More light: more static power, the same time, less error."""
+    """Check that more laser power means more static power, the same time, and less error."""
     bright = replace_at(unit, "core.laser_power_w", 2 * get_at(unit, "core.laser_power_w"))
     dear = bright.static_w > unit.static_w
     if dear and PLUG in numeric_leaves(unit):  # detectors draw more with more light, too
@@ -347,7 +352,7 @@ def brighter_laser_costs_energy_and_lowers_error(unit: PhotonicUnit) -> Iterator
 
 
 def faster_symbols_cut_time_and_raise_error(unit: PhotonicUnit) -> Iterator[str]:
-    """Symbols at rates that converters keep up with: less time of light, the same loading, more error."""
+    """Check that faster symbols, as far as converters follow, mean less time of light and more error."""
     rate_hz, faster = unit.core.symbol_rate_hz / 3.0, 1.5
     slow, fast = (replace_at(unit, "core.symbol_rate_hz", one) for one in (rate_hz, faster * rate_hz))
     slow_work, fast_work = (one.core.work(THICK, one.cores) for one in (slow, fast))
@@ -370,8 +375,8 @@ def faster_symbols_cut_time_and_raise_error(unit: PhotonicUnit) -> Iterator[str]
             )
 
 
-def not_there(unit: PhotonicUnit) -> set[str]:
-    """Return the numbers of a chip's electronics that a core has no use for."""
+def unused_electronics(unit: PhotonicUnit) -> set[str]:
+    """Return the paths of numbers of the chip's electronics that a core does not use."""
     standing = [part.device for part in unit.core.parts() if part.per is Per.CORE]
     formats = any(part.per is Per.ELEMENT for part in unit.core.parts())
     absent = {
@@ -386,13 +391,13 @@ def not_there(unit: PhotonicUnit) -> set[str]:
 
 
 FROM_ZERO = (1e-12, 1e-6, 0.1)
-"""Values that a number of zero is tried at, the largest last."""
+"""Values to which a number of zero is changed, the largest last."""
 
 
 def every_number_moves_some_answer(unit: PhotonicUnit, unused: Collection[str]) -> Iterator[str]:
-    """No dead knob: each number moves time, energy, area, price, power, wear or the record of execution."""
-    unit = unlike(unit)
-    present, idle = answers(unit), {*NODE_ONLY, *unused, *not_there(unit)}
+    """Check that each number moves time, energy, area, price, power, wear or the record of execution."""
+    unit = with_imperfect_chip(unit)
+    present, idle = answers(unit), {*NODE_ONLY, *unused, *unused_electronics(unit)}
     for path, value in numeric_leaves(unit).items():
         if path in idle:
             continue
@@ -413,7 +418,7 @@ def every_number_moves_some_answer(unit: PhotonicUnit, unused: Collection[str]) 
 
 
 def _moves(unit: PhotonicUnit, path: str, value: float, present: object) -> bool | None:
-    """Return whether a number moves an answer; None where it is refused."""
+    """Return whether a new value of a number moves a result; None if the value is refused."""
     try:
         changed = replace_at(unit, path, value)
     except HeliographError:
@@ -433,11 +438,11 @@ SPOILS = (
     "dac.enob_bits",
     "adc.enob_bits",
 )
-"""Numbers that every textbook has in the error of a sample."""
+"""Numbers that contribute to the error of a sample in every textbook, by the end of their path."""
 
 
 def what_spoils_a_sample_reaches_the_record(unit: PhotonicUnit, unused: Collection[str]) -> Iterator[str]:
-    """One road to accuracy too: that a number moves time or energy does not excuse it from the noise."""
+    """Check that each number in `SPOILS` moves the record of execution."""
     present = unit.core.analog(Phase.FORWARD)
     for path, value in numeric_leaves(unit).items():
         if path in unused or not path.endswith(tuple(f".{end}" for end in SPOILS)):
@@ -451,11 +456,11 @@ def what_spoils_a_sample_reaches_the_record(unit: PhotonicUnit, unused: Collecti
 
 
 LOSSES = ("loss_db", "loss_db_per_m")
-"""Ends of names of losses."""
+"""Ends of the paths of losses."""
 
 
 def more_loss_is_never_less_noise(unit: PhotonicUnit, unused: Collection[str]) -> Iterator[str]:
-    """Losses weaken the light of a sample: one that is taken as a ratio, or with its sign, shows here."""
+    """Check that more loss never lowers the error; a loss used as a ratio or a gain breaks this."""
     before = error_variance(unit.core.analog(Phase.FORWARD))
     for path, value in numeric_leaves(unit.core).items():
         if f"core.{path}" in unused or not path.endswith(LOSSES):
@@ -473,7 +478,10 @@ def more_loss_is_never_less_noise(unit: PhotonicUnit, unused: Collection[str]) -
 
 
 def operands(rows: int, length: int) -> tuple[Tensor, Tensor]:
-    """Return operands whose rows and columns reach full scale, so that they are encoded as they are."""
+    """Return random operands whose rows and columns reach full scale, so that no scaling is applied.
+
+    Shapes are [1, rows, length] and [1, length, rows].
+    """
     import torch  # noqa: PLC0415 - only to execute
 
     generator = torch.Generator().manual_seed(11)
@@ -485,14 +493,14 @@ def operands(rows: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def executed(spec: AnalogSpec, a: Tensor, b: Tensor, key: int) -> Tensor:
-    """Return a product as a record of execution has it."""
+    """Return a product executed by a record of execution, with random draws of a key."""
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - only to execute
 
     return AnalogNumerics(spec).matmul(a, b, key=key)
 
 
 def through_perfect_converters(spec: AnalogSpec, **changes: object) -> AnalogSpec:
-    """Return a record of execution without what converters add and what a known gain takes, and changed."""
+    """Return a record of execution without converters' errors and known gain, and with further changes."""
     perfect = {
         "dac_bits": math.inf,
         "adc_bits": math.inf,
@@ -504,7 +512,7 @@ def through_perfect_converters(spec: AnalogSpec, **changes: object) -> AnalogSpe
 
 
 def noiseless_limit_is_the_exact_product(unit: PhotonicUnit) -> Iterator[str]:
-    """Without noise and with infinite bits the product is exact."""
+    """Check that without noise and with infinite bits the product is exact."""
     nothing = ("thermal", "shot", "rin", "encoding", "load")
     limit = through_perfect_converters(
         unit.core.analog(Phase.FORWARD),
@@ -523,12 +531,12 @@ def noiseless_limit_is_the_exact_product(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def executed_noise_has_the_stated_variance(unit: PhotonicUnit) -> Iterator[str]:
-    """One analog sample, converters aside: the scaled error has variance 1 within 5 standard errors."""
+    """Check that a sample's error has the stated variance, without converters (5 standard errors)."""
     spec = through_perfect_converters(
         unit.core.analog(Phase.FORWARD),
         load_variance=0.0,
         chip=None,
-        transforms=None,  # of a sample, as it reaches the light
+        transforms=None,  # operands as they reach the light
     )
     a, b = operands(rows=96, length=spec.analog_length)
     noise = executed(spec, a, b, 3).double() - a.double() @ b.double()
@@ -546,7 +554,7 @@ def executed_noise_has_the_stated_variance(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def norm_square(spec: AnalogSpec, loaded: Tensor) -> float:
-    """Return the mean over outputs of the squared largest singular value of their tiles, a sample high."""
+    """Return the squared largest singular value of the tiles of a loaded operand, averaged over outputs."""
     import torch  # noqa: PLC0415 - heavy, and of executed products alone
 
     parts = loaded.double()[0].split(spec.tile.outputs if spec.tile else loaded.shape[2], 1)
@@ -555,7 +563,7 @@ def norm_square(spec: AnalogSpec, loaded: Tensor) -> float:
 
 
 def exact_variance(spec: AnalogSpec, a: Tensor, b: Tensor) -> float:
-    """Return the mean over the outputs of the variance that a record states for just these operands."""
+    """Return the error's variance that a record states for given operands, averaged over outputs."""
     if spec.chip is None or spec.common is None:
         return math.nan
     a2, b2 = a.double().square(), b.double().square()
@@ -583,21 +591,21 @@ LEFT_OUT = {
     "common": "the intensity noise that its outputs share (laser.rin_db_per_hz, through the link's receiver)",
     "encoding": "the errors of its modulators (modulator.extinction_ratio_db, dac)",
 }
-"""What a record lacks that has no such field."""
+"""Cause of error that is missing from a record whose field of this name is None."""
 
 
 def signal_over_noise_in_torch_is_that_of_the_record(unit: PhotonicUnit) -> Iterator[str]:
-    """All a core adds to a sample, over 40 chips and uses: its mean square within 5 standard errors.
+    """Check that the executed mean square error over 40 chips is the stated one (5 standard errors).
 
-    Converters and the known gain aside; the standard error is that over the chips, whose outputs err
-    together.
+    Converters and known gain are left out. The standard error is taken over chips, since the outputs of one
+    chip err together.
     """
     spec = through_perfect_converters(
-        unlike(unit).core.analog(Phase.FORWARD),
+        with_imperfect_chip(unit).core.analog(Phase.FORWARD),
         scale=Scale.ROW,
-        transforms=None,  # of a sample, as it reaches the light
+        transforms=None,  # operands as they reach the light
     )
-    lacking = [told for name, told in LEFT_OUT.items() if getattr(spec, name) is None]
+    lacking = [cause for name, cause in LEFT_OUT.items() if getattr(spec, name) is None]
     if spec.chip is None or lacking:
         yield f"analog() of a chip whose parts differ lacks {' and '.join(lacking)}"
         return
@@ -607,17 +615,17 @@ def signal_over_noise_in_torch_is_that_of_the_record(unit: PhotonicUnit) -> Iter
     for seed in range(40):
         other = dataclasses.replace(spec, chip=dataclasses.replace(spec.chip, seed=seed))
         powers.append(float((executed(other, a, b, seed) - a @ b).square().mean()))
-    found = math.fsum(powers) / len(powers)
-    spread = math.sqrt(math.fsum((one - found) ** 2 for one in powers) / (len(powers) - 1))
+    mean = math.fsum(powers) / len(powers)
+    spread = math.sqrt(math.fsum((power - mean) ** 2 for power in powers) / (len(powers) - 1))
     exact = exact_variance(spec, a, b)
-    if not abs(found - exact) <= 5 * spread / math.sqrt(len(powers)):
-        yield f"executed errors have a mean square of {found:.4g}, and analog() states {exact:.4g}"
+    if not abs(mean - exact) <= 5 * spread / math.sqrt(len(powers)):
+        yield f"executed errors have a mean square of {mean:.4g}, and analog() states {exact:.4g}"
     if not math.isclose(exact, stated, rel_tol=0.25):
         yield f"analog() states {exact:.4g} for drawn operands, and {stated:.4g} for all alike"
 
 
 def brighter_laser_lowers_executed_error(unit: PhotonicUnit) -> Iterator[str]:
-    """Products that are executed err less with more light."""
+    """Check that executed products have less error with more light."""
     a, b = operands(rows=64, length=4 * unit.core.analog(Phase.FORWARD).analog_length)
     exact = a @ b
 
@@ -634,7 +642,7 @@ def brighter_laser_lowers_executed_error(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def same_key_gives_the_same_noise(unit: PhotonicUnit) -> Iterator[str]:
-    """Noise follows its key, and another key draws other noise."""
+    """Check that equal keys give equal noise, and different keys different noise."""
     a, b = operands(rows=16, length=100)
     spec = unit.core.analog(Phase.GRAD_WEIGHT)
     first, again, other = (executed(spec, a, b, key) for key in (4, 4, 5))
@@ -644,49 +652,49 @@ def same_key_gives_the_same_noise(unit: PhotonicUnit) -> Iterator[str]:
         yield "two keys give one result; is there no noise in analog()?"
 
 
-def noise_alone_and_together(spec: AnalogSpec) -> tuple[float, float]:
-    """Return signal over noise of a full-scale sample if its intensity noise adds up as powers, as fields.
+def snr_independent_and_common(spec: AnalogSpec) -> tuple[float, float]:
+    """Return the SNR of a full-scale sample if its lines fluctuate independently, and if they do alike.
 
-    Thermal and shot noise add up as powers.
+    Intensity noise then adds up as powers, or as fields; thermal and shot noise always add up as powers.
     """
     length = spec.analog_length
-    still = spec.thermal_variance + 2 * length * spec.shot_variance + spec.norm_variance * length**2
-    light = spec.rin_variance + (spec.common.variance if spec.common is not None else 0.0)
-    return length**2 / (still + length * light), length**2 / (still + length**2 * light)
+    other = spec.thermal_variance + 2 * length * spec.shot_variance + spec.norm_variance * length**2
+    intensity = spec.rin_variance + (spec.common.variance if spec.common is not None else 0.0)
+    return length**2 / (other + length * intensity), length**2 / (other + length**2 * intensity)
 
 
 def noise_of_a_sample_is_that_of_the_link_budget(unit: PhotonicUnit) -> Iterator[str]:
-    """One light, one answer: what is executed errs as the budget that sets laser and loss says, exactly."""
+    """Check that the record of execution has exactly the signal-to-noise ratio of the link budget."""
     for phase in Phase:
-        found = noise_alone_and_together(unit.core.analog(phase))
+        independent, common = snr_independent_and_common(unit.core.analog(phase))
         stated = unit.core.budget.snr
-        if not any(math.isclose(one, stated, rel_tol=EXACT) for one in found):
+        if not any(math.isclose(snr, stated, rel_tol=EXACT) for snr in (independent, common)):
             yield (
-                f"{phase.value}: a full-scale sample of analog() is {found[0]:.6g} times its noise "
-                f"({found[1]:.6g} if its light fluctuates together), budget.snr is {stated:.6g}; take "
+                f"{phase.value}: a full-scale sample of analog() is {independent:.6g} times its noise "
+                f"({common:.6g} if its light fluctuates together), budget.snr is {stated:.6g}; take "
                 "thermal, shot and rin variances from the budget, in units of one full-scale product squared"
             )
 
 
 def equal_products_take_the_same_in_every_phase(unit: PhotonicUnit) -> Iterator[str]:
-    """No core keeps a whole model: gradients load and convert operands as the forward pass does."""
+    """Check that equal products cost the same in all phases, as a core cannot keep a whole model."""
     for operator in (THICK, THIN):
         first = unit.core.work(operator, unit.cores)
         for phase in Phase:
             other = unit.core.work(dataclasses.replace(operator, phase=phase), unit.cores)
-            for what in ("light_s", "programming_s", "operand_bytes", "writes"):
-                here, there = getattr(other, what), getattr(first, what)
-                if here != there:
+            for name in ("light_s", "programming_s", "operand_bytes", "writes"):
+                value, forward = getattr(other, name), getattr(first, name)
+                if value != forward:
                     yield (
-                        f"{what} of the same product is {here:.6g} in {phase.value} and {there:.6g} forward; "
-                        "operands change every time"
+                        f"{name} of the same product is {value:.6g} in {phase.value} and {forward:.6g} "
+                        "forward; operands change every time"
                     )
             if dict(other.energy_j) != dict(first.energy_j):
                 yield f"{phase.value} has other energies than forward for the same product"
 
 
 def no_core_is_for_free(unit: PhotonicUnit) -> Iterator[str]:
-    """Both dies have area, converters too."""
+    """Check that both dies have area, and so do converters that draw power."""
     photonic, electronic = (area_m2(unit.core.parts(), domain) for domain in Domain)
     for kind, parts in (("photonic", photonic), ("electronic", electronic)):
         if not math.fsum(parts.values()) > 0.0:
@@ -704,11 +712,11 @@ def no_core_is_for_free(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def a_full_core_draws_what_full_load_says(unit: PhotonicUnit) -> Iterator[str]:
-    """Energy of a product that fills the arrays, over the time of its light, part by part to 2 %.
+    """Check that a product that fills the arrays draws `full_load`, by part within 2 %.
 
-    Accelerators are sized by `full_load`: a part left out there is power for nothing. Loads of
-    weights and what prepares them are no part of it, for inputs do not stream meanwhile; nor are transforms
-    of operands, once for a product, while elements are sent again and again.
+    Accelerators are sized by `full_load`, so that a part left out there would draw power unaccounted for.
+    Loading weights is not in it, as inputs do not stream meanwhile; nor are transforms of operands, which
+    happen once per product while elements are sent many times.
     """
     work, stated = unit.core.work(FULL, unit.cores), full_load_w(unit.core.parts(), unit.core.full_load)
     loading = {"reload", "programming", "decomposition"} if unit.core.holds_weights else set()
@@ -728,9 +736,9 @@ def a_full_core_draws_what_full_load_says(unit: PhotonicUnit) -> Iterator[str]:
 
 
 def a_full_core_fetches_what_it_states(unit: PhotonicUnit) -> Iterator[str]:
-    """Words of a product that fills the arrays, over its symbols, partial sums included; to 2 %.
+    """Check that a product that fills the arrays fetches `operand_bytes_per_symbol`, within 2 %.
 
-    What feeds the converters, and the ports of the buffer, are sized by `operand_bytes_per_symbol`.
+    Partial sums are included. The buffer's ports and the feed of the converters are sized by it.
     """
     core, work = unit.core, unit.core.work(FULL, unit.cores)
     fetched = work.operand_bytes / (work.light_s * core.symbol_rate_hz * unit.cores)
@@ -742,12 +750,12 @@ def a_full_core_fetches_what_it_states(unit: PhotonicUnit) -> Iterator[str]:
 
 
 MOST_W_PER_M2 = 790e4
-"""Heat that microchannels took off a silicon chip: 790 W/cm2 (Tuckerman and Pease, IEEE Electron Device
-Letters 2 (1981) 126, abstract)."""
+"""Power density that microchannels removed from a silicon chip: 790 W/cm2 (Tuckerman and Pease, IEEE Electron
+Device Letters 2 (1981) 126, abstract)."""
 
 
 def a_chip_can_be_cooled(unit: PhotonicUnit) -> Iterator[str]:
-    """No more power of parts on a die than microchannels take away: one in mW instead of W shows here."""
+    """Check that the power density of the dies is at most `MOST_W_PER_M2`; mW taken for W break this."""
     beside = ("regulators", "overhead")
     on_die_w = math.fsum(power_w for part, power_w in unit.power_breakdown_w().items() if part not in beside)
     density_w_per_m2 = on_die_w / unit.area_m2
@@ -767,7 +775,7 @@ GAUSSIAN_LAWS: tuple[Law, ...] = (
     brighter_laser_lowers_executed_error,
     noise_of_a_sample_is_that_of_the_link_budget,
 )
-"""Laws of cores whose samples err a little every time; those of residue numbers err seldom and by much."""
+"""Laws of cores with Gaussian noise on every sample; residue numbers instead err rarely and by much."""
 LAWS: tuple[Law, ...] = (
     keeps_the_seam,
     loads_only_where_weights_are_held,
@@ -795,31 +803,31 @@ LAWS: tuple[Law, ...] = (
     a_full_core_fetches_what_it_states,
     a_chip_can_be_cooled,
 )
-"""Laws of a unit."""
+"""All laws of a unit."""
 LAWS_OF_NUMBERS: tuple[LawOfNumbers, ...] = (
     what_spoils_a_sample_reaches_the_record,
     more_loss_is_never_less_noise,
     every_number_moves_some_answer,
 )
-"""Laws of a unit's numbers, those apart that its core has no use for."""
+"""All laws of a unit's numbers."""
 
 
 def laws_of(unit: PhotonicUnit) -> tuple[Law, ...]:
-    """Return the laws of a unit that its core must keep."""
-    counts = unit.core.analog(Phase.FORWARD).residues is not None
-    return tuple(law for law in LAWS if not (counts and law in GAUSSIAN_LAWS))
+    """Return the laws that apply to the core of a unit."""
+    has_residues = unit.core.analog(Phase.FORWARD).residues is not None
+    return tuple(law for law in LAWS if not (has_residues and law in GAUSSIAN_LAWS))
 
 
 def laws_asked(core: Core, *, unused: Collection[str] = ()) -> Mapping[str, Callable[[], list[Fault]]]:
-    """Return what asks each law of a core, by the law's name.
+    """Return a function for each law, by its name, that checks it on a core and returns the faults.
 
     Parameters
     ----------
     core : Core
         The core, from this repository or another.
     unused : collection of str
-        Numbers, and parts with all of theirs, that the core takes over and has no use for, with good reason;
-        by path, such as ``core.branch``.
+        Paths of numbers, or of parts with all their numbers, that the core inherits but does not use for a
+        good reason, such as ``core.branch``.
 
     Raises
     ------
@@ -829,25 +837,25 @@ def laws_asked(core: Core, *, unused: Collection[str] = ()) -> Mapping[str, Call
     with in_one_sentence("no unit can be built around the core"):
         unit = unit_of(core)
         laws = laws_of(unit)
-    paths = frozenset(path for one in unused for path in _numbers_at(unit, one))
-    asked = {law.__name__: partial(_found, law.__name__, partial(law, unit)) for law in laws}
-    numbers = {
-        law.__name__: partial(_found, law.__name__, partial(law, unit, paths)) for law in LAWS_OF_NUMBERS
+    paths = frozenset(path for given in unused for path in _numbers_at(unit, given))
+    of_unit = {law.__name__: partial(_check, law.__name__, partial(law, unit)) for law in laws}
+    of_numbers = {
+        law.__name__: partial(_check, law.__name__, partial(law, unit, paths)) for law in LAWS_OF_NUMBERS
     }
-    return asked | numbers
+    return of_unit | of_numbers
 
 
 def _numbers_at(unit: PhotonicUnit, path: str) -> list[str]:
-    """Return the numbers of a part, or the number itself."""
-    return [one for one in numeric_leaves(unit) if one.startswith(f"{path}.")] or [path_of(unit, path)]
+    """Return the paths of all numbers of a part, or that of a single number."""
+    return [leaf for leaf in numeric_leaves(unit) if leaf.startswith(f"{path}.")] or [path_of(unit, path)]
 
 
-def _found(name: str, ask: Callable[[], Iterator[str]]) -> list[Fault]:
-    """Return the faults that a law finds; that it cannot be asked to its end is one of them."""
+def _check(name: str, faults_by_law: Callable[[], Iterator[str]]) -> list[Fault]:
+    """Return the faults that a law finds; an error of the core while it is checked is one of them."""
     faults = []
     try:
         with in_one_sentence("the core fails when it is asked"):
-            for text in ask():
+            for text in faults_by_law():
                 faults.append(Fault(law=name, text=text))
     except HeliographError as error:
         faults.append(Fault(law=name, text=str(error)))
@@ -855,5 +863,5 @@ def _found(name: str, ask: Callable[[], Iterator[str]]) -> list[Fault]:
 
 
 def faults_of(core: Core, *, unused: Collection[str] = ()) -> tuple[Fault, ...]:
-    """Return every fault of a core, of all laws at once; see `laws_asked`."""
+    """Return all faults of a core under all laws; parameters as in `laws_asked`."""
     return tuple(fault for ask in laws_asked(core, unused=unused).values() for fault in ask())

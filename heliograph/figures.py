@@ -98,7 +98,7 @@ def _looks(names_by_colour: Sequence[Sequence[str]]) -> Mapping[str, tuple[str, 
 
 
 OTHER = "other"
-"""Family of what is small, or of no family."""
+"""Family of components that are small or in no other family."""
 ENERGY_FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "computing": ("compute", "gpu active", "vector", "vector active", "vector static"),
@@ -117,22 +117,22 @@ ENERGY_FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "clock and control": ("overhead", "calibration", "control", "clock", "regulators"),
     }
 )
-"""Components of energy that are drawn together: those that any accelerator has, then those beside light."""
+"""Components of energy by family, which are drawn together; first those of any accelerator, then photonic."""
 _FAMILY_COLOURS = (7, 0, 1, 8, 6, 9, 2, 3, 5, 6, 4, 7)
 """Colours of `OTHER` and of each family, of `PALETTE`; two that share one differ by hatching."""
 
 
 TIME_LOOKS, ENERGY_LOOKS = _looks(_TIMES_BY_COLOUR), _looks(_ENERGIES_BY_COLOUR)
-"""Colour and hatching that a part of time, or of energy, keeps in every figure, whatever its rank."""
+"""Colour and hatching of each part of time, and of energy, the same in every figure."""
 FAMILY_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         name: (PALETTE[colour], HATCHES[_FAMILY_COLOURS[:place].count(colour)])
         for place, (name, colour) in enumerate(zip([OTHER, *ENERGY_FAMILIES], _FAMILY_COLOURS, strict=True))
     }
 )
-"""The same of each family of energy."""
+"""Colour and hatching of each family of energy."""
 PART_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType({**TIME_LOOKS, **ENERGY_LOOKS, **FAMILY_LOOKS})
-"""The same of all."""
+"""Colour and hatching of all parts."""
 
 
 def looks_of(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -172,15 +172,15 @@ _MAX_LABEL = 28
 
 
 def linear_width(changes: Sequence[float]) -> float:
-    """Return the change about which a scale by asinh turns from linear to logarithmic: the median."""
+    """Return the linear width of an asinh scale for some changes: the median of their magnitudes."""
     sizes = sorted(abs(one) for one in changes if one)
     return sizes[len(sizes) // 2] if sizes else 1.0
 
 
 def signed_ticks(least: float, most: float, linear: float) -> list[float]:
-    """Return round values to both sides of nothing, each about three times the last, none nearly on zero.
+    """Return tick positions of an asinh axis from `least` to `most`: zero, and 1 and 3 times powers of ten.
 
-    A side that reaches out without one has its end.
+    Ticks below a third of the linear width are left out. A side without any tick gets one at its end.
     """
     steps = [0.0]
     decade = 10.0 ** math.floor(math.log10(max(-least, most, linear, 1e-30)))
@@ -243,13 +243,16 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 Ends = tuple[str, float | None, float | None]
-"""Name of a number, and what follows from it at the low and the high end of its range; None: nothing does."""
+"""Name of a number, and the result at the low and the high end of its range; None if there is no result."""
 ENDS = (PALETTE[4], PALETTE[5])
-"""Colours of low and high ends."""
+"""Colours of bars to the low and the high end."""
 
 
 def draw_ends(axes: Axes, numbers: Sequence[Ends], present: float) -> None:
-    """Draw a row for each number, the first at the top: bars from the present to both ends, or a cross."""
+    """Draw a row for each number, the first at the top, with bars from the present result to both ends.
+
+    A cross stands for an end without a result.
+    """
     for row, (_, *ends) in enumerate(numbers):
         for end, colour in zip(ends, ENDS, strict=True):
             if end is None:
@@ -262,7 +265,7 @@ def draw_ends(axes: Axes, numbers: Sequence[Ends], present: float) -> None:
 
 
 def swatches(colours: Mapping[str, Any]) -> list[Patch]:
-    """Return what a legend shows of colours, by what they mean."""
+    """Return legend handles, one patch for each colour, labelled by its meaning."""
     from matplotlib.patches import Patch  # noqa: PLC0415 - takes its time
 
     return [Patch(color=colour, label=meaning) for meaning, colour in colours.items()]
@@ -276,13 +279,13 @@ def legend_below_or_above(
     Parameters
     ----------
     figure : Figure or SubFigure
-        Gets the legend.
+        Figure of the legend.
     handles, names : sequence
-        What it shows, and what that means.
+        Handles of the legend, and their labels.
     above : bool
-        Whether it stands above the axes; beneath them otherwise.
+        Whether the legend is above the axes, rather than below.
     most : int
-        Columns at most.
+        Most columns.
     """
     loc: Literal["outside upper center", "outside lower center"]
     loc = "outside upper center" if above else "outside lower center"
@@ -378,7 +381,7 @@ _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 
 
 def step_time_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
-    """Draw the step time of every system as a bar stacked by what the time went to.
+    """Draw the step time of every system as a bar stacked by category.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ IDENTITY: Mapping[str, str] = MappingProxyType(
         "accelerators": "accelerators of the system",
     }
 )
-"""Columns that say what a row is of."""
+"""Columns that identify a row, with their descriptions."""
 COLUMNS: Mapping[str, str] = MappingProxyType(
     {
         **IDENTITY,
@@ -255,7 +255,7 @@ def make_directory(directory: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a path that a file cannot be written to, before minutes are spent on what it is to hold.
+    """Raise an error if no file can be written to a path; called before the work that makes its content.
 
     Raises
     ------
@@ -369,16 +369,16 @@ def git_commit() -> str | None:
 def configuration(
     systems: Mapping[str, object], *, seed: int, arguments: Mapping[str, object], tables: Iterable[Table] = ()
 ) -> dict[str, Any]:
-    """Return everything that is needed to run the same again.
+    """Return all that is needed to repeat a run, the content of ``config.json``.
 
     Parameters
     ----------
     systems : mapping of str to dataclass
-        The systems as they were run, after every ``--set``.
+        The systems as they were run, after all changes.
     seed : int
-        Root of all randomness.
+        Seed of all random numbers.
     arguments : mapping
-        What was asked for: model, plan, number of accelerators, basis.
+        Arguments of the run: model, plan, number of accelerators, basis.
     tables : iterable of Table
         Parameter tables that the systems were built from; recorded by hash.
 
@@ -400,12 +400,12 @@ def configuration(
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
-    """Return a short hash that two runs share exactly when their configurations are the same."""
+    """Return a short hash of a configuration; equal for equal configurations only."""
     return sha256_of(config)[:16]
 
 
 CONFIG, SUMMARY = "config.json", "summary.json"
-"""Files of a run: what was asked, and what came out, which is the mark of a finished one."""
+"""Files of a run: its configuration, and its results; the latter marks a finished run."""
 
 
 def new_run_directory(root: Path, name: str, *, mark: str = SUMMARY) -> Path:
@@ -414,11 +414,11 @@ def new_run_directory(root: Path, name: str, *, mark: str = SUMMARY) -> Path:
     Parameters
     ----------
     root : pathlib.Path
-        Where directories of runs stand.
+        Directory of all runs.
     name : str
-        What is run, in words that may be no name of a file.
+        Name of the run; characters that file names should not have are replaced.
     mark : str
-        File that says that a directory holds a run.
+        File by which a directory counts as holding a run.
     """
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[:80].strip(".-")
     for count in range(1, 10_000):
@@ -494,19 +494,19 @@ def whole(directory: Path, mark: str) -> Iterator[Path]:
 
 
 def check_same_run(directory: Path, config: Mapping[str, Any]) -> None:
-    """Raise an error if a directory holds a finished run of which something else was asked.
+    """Raise an error if a directory holds a finished run of another configuration.
 
     Parameters
     ----------
     directory : pathlib.Path
-        Where a run is to go.
+        Directory of a run that is about to start.
     config : mapping
-        Its configuration so far: its systems, which are known when they have run, are not looked at.
+        Its configuration; its systems are not compared, since they are known only after the run.
 
     Raises
     ------
     HeliographError
-        If that differs from the one that stands there.
+        If the configurations differ.
     """
     try:
         before = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
@@ -520,26 +520,25 @@ def check_same_run(directory: Path, config: Mapping[str, Any]) -> None:
 
 
 QUESTION = ("schema", "version", "command", "options")
-"""Keys of a record's head that say which question it answers."""
+"""Keys of a record's head that must agree for a record to be written over."""
 STOPPED = "stopped"
 """Key of a record whose run was stopped before its end; others have none."""
 
 
 def check_same_question(path: Path, head: Mapping[str, Any]) -> None:
-    """Raise an error if a record stands that answers another question than the one asked.
+    """Raise an error if the file of a record exists and is not a record of the same question.
 
     Parameters
     ----------
     path : pathlib.Path
-        The record that is about to be written.
+        File of the record that is about to be written.
     head : mapping
-        Head of it.
+        Head of that record.
 
     Raises
     ------
     HeliographError
-        If another command, other options or another version of the program left what stands there, or
-        something else did.
+        If the file is of another command, other options or another version, or is no record.
     """
     if not path.exists():
         return

@@ -1,4 +1,8 @@
-"""One training step of one system: run, measured, priced, with circuit policies and endurance of cells."""
+"""One training step on one system: `simulate` and `run_step`, and their result with time, energy and cost.
+
+A step is run with each circuit policy that the fabric has, and the fastest counts. The laser of photonic
+cores is sized before, for the precision that the system asks for (`lit`).
+"""
 
 from __future__ import annotations
 
@@ -42,28 +46,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitMode:
-    """Circuit policy, and the instant at which ports begin to move."""
+    """Circuit policy with the timing of reconfigurations."""
 
     policy: CircuitPolicy
     """Traffic that circuits serve at a time."""
     turning: PortTiming = PortTiming.ON_REQUEST
-    """Whether idle ports turn to what comes next while accelerators compute (Opus, arXiv:2507.08119)."""
+    """Timing: on request, or ahead of traffic while accelerators compute (Opus, arXiv:2507.08119)."""
 
     def __str__(self) -> str:
         return str(self.policy) if self.turning is PortTiming.ON_REQUEST else f"{self.policy}, {self.turning}"
 
 
 def policies(fabric: Fabric, asked: CircuitPolicy | None, plan: Plan) -> tuple[CircuitPolicy, ...]:
-    """Return the circuit policies that a fabric is to be tried with; none where circuits do not move.
+    """Return the circuit policies to try on a fabric; none if its circuits cannot be reconfigured.
 
     Parameters
     ----------
     fabric : Fabric
         Any fabric.
     asked : CircuitPolicy or None
-        The only one, or None for all.
+        The only policy to try; None for all.
     plan : Plan
-        What runs on it: circuits turn from block to block only where blocks' exchanges differ.
+        Plan of the step; `CircuitPolicy.PER_LAYER` is tried only if its blocks' exchanges differ.
     """
     known = fabric.traits.policies
     if asked:
@@ -73,16 +77,16 @@ def policies(fabric: Fabric, asked: CircuitPolicy | None, plan: Plan) -> tuple[C
 
 
 def modes(fabric: Fabric, asked: CircuitPolicy | None, plan: Plan) -> tuple[CircuitMode, ...]:
-    """Return the ways in which a fabric's circuits may follow a step; none where they do not move.
+    """Return the circuit modes to try on a fabric; none if its circuits cannot be reconfigured.
 
     Parameters
     ----------
     fabric : Fabric
         Any fabric.
     asked : CircuitPolicy or None
-        The only policy, or None for all.
+        The only policy to try; None for all.
     plan : Plan
-        As `policies` takes it.
+        Plan of the step, as in `policies`.
     """
     found = [CircuitMode(policy=policy) for policy in policies(fabric, asked, plan)]
     if fabric.traits.can_prefetch:
@@ -99,21 +103,21 @@ TOKENS_PER_PARAMETER = 20
 
 
 def wears(unit: PhotonicUnit | None) -> TypeGuard[PhotonicUnit]:
-    """Return whether a unit's cells bear so many writes and no more."""
+    """Return whether a unit is photonic and its cells endure a limited number of writes."""
     return unit is not None and not math.isinf(unit.core.reload.endurance_writes)
 
 
 def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph, light: LightShares | None = None) -> float:
-    """Return after how many steps the busiest core's cells are worn out; infinite if nothing wears.
+    """Return the number of steps after which the busiest core's cells are worn out; infinite without wear.
 
     Parameters
     ----------
     unit : PhotonicUnit or None
-        What runs the products.
+        Unit that runs the products.
     graph : StepGraph
         One step, or several in a row.
     light : LightShares, optional
-        What of it runs in light; everything if not told.
+        Products that run in light; by default all.
     """
     if not wears(unit):
         return math.inf
@@ -132,7 +136,7 @@ def run_steps(config: TransformerConfig, tokens_per_step: float) -> float:
 
 
 def wear_warnings(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each system whose cores do not live through a compute-optimal training run."""
+    """Return a warning for each system whose cores wear out within a compute-optimal training run."""
     return [
         f"{record['system']}: the cells of its cores are worn out after {record['core_lifetime_steps']:,.1f} "
         f"steps; a run of {TOKENS_PER_PARAMETER} tokens per parameter takes {record['run_steps']:,.0f}. "
@@ -149,9 +153,9 @@ class StepResult(Tabular):
     system: System
     """The hardware as it was run."""
     trace: Trace
-    """Everything that happened."""
+    """Trace of the engine."""
     metrics: StepMetrics
-    """Where time and energy went."""
+    """Time, energy and traffic by part."""
     memory_bytes: dict[str, float]
     """Memory of the fullest stage by kind."""
     capital_usd: float
@@ -159,13 +163,13 @@ class StepResult(Tabular):
     step_usd: dict[str, float]
     """Cost of the step by part."""
     circuits: CircuitPolicy | None
-    """Circuit policy that was run; None where the fabric has none."""
+    """Circuit policy that was run; None if the fabric has none."""
     config: TransformerConfig
     """The model."""
     plan: Plan
-    """Its spread over the accelerators."""
+    """Parallel plan."""
     placement: str
-    """Axes from the nearest ranks to the farthest."""
+    """Order of the plan's axes, from the nearest ranks to the farthest."""
 
     @property
     def model(self) -> str:
@@ -174,7 +178,7 @@ class StepResult(Tabular):
 
     @property
     def graph(self) -> StepGraph:
-        """Tasks of the step, made anew where they are no longer at hand."""
+        """Tasks of the step, built again unless they are among the last ones built."""
         return step_graph(self.config, self.plan, self.placement)
 
     @property
@@ -194,7 +198,7 @@ class StepResult(Tabular):
 
     @property
     def time_by_category_s(self) -> dict[str, float]:
-        """Time of the step by what compute did or waited for, mean over ranks; adds up."""
+        """Step time by category (`simulator.results.CATEGORIES`), mean over ranks; adds up."""
         return self.metrics.time_by_category_s
 
     @property
@@ -204,7 +208,7 @@ class StepResult(Tabular):
 
     @property
     def energy_by_part_j(self) -> dict[str, float]:
-        """The same by part; adds up."""
+        """Energy of the step by part; adds up to `energy_j`."""
         return self.metrics.energy_by_component_j
 
     @property
@@ -231,7 +235,7 @@ class StepResult(Tabular):
 
     @property
     def snr_db(self) -> float:
-        """Executed signal-to-noise ratio of the step's products, noise over signal averaged over all."""
+        """Executed signal-to-noise ratio of the step's products together."""
         return self.precision.snr_db
 
     @property
@@ -241,7 +245,7 @@ class StepResult(Tabular):
 
     @property
     def circuits_told(self) -> str:
-        """Circuit policy that was run, in words."""
+        """Circuit policy that was run, as text."""
         return str(self.circuits or "none")
 
     def rows(self) -> list[dict[str, Any]]:
@@ -249,11 +253,11 @@ class StepResult(Tabular):
         return [row_of(self.record())]
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return one row for each part of each quantity, `heliograph.records.PART_COLUMNS`."""
+        """Return a row for each part of each quantity, with `heliograph.records.PART_COLUMNS`."""
         return part_rows(self.record())
 
     def plot(self) -> Figure:
-        """Return a figure of where time and energy of the step go."""
+        """Return a figure of the parts of the step's time and energy."""
         from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
 
         return step_figure([self.record()])
@@ -333,7 +337,7 @@ class StepResult(Tabular):
         }
 
     def _hardware_record(self) -> dict[str, Any]:
-        """Return what the system's parts are and do, gradients that a fabric adds in light among them."""
+        """Return the fields of the record that describe the hardware: size, power, precision, endurance."""
         system, node, photonic = self.system, self.system.node(), self.system.photonic
         lifetime, reduction_bits = self.core_lifetime_steps, system.fabric.traits.reduction_bits
         return {
@@ -370,25 +374,25 @@ def simulate(
     placement: str = PLACEMENTS[0],
     accelerators: int | None = None,
 ) -> StepResult:
-    """Return one training step of a model on a system.
+    """Run one training step of a model on a system and return its result.
 
     Parameters
     ----------
     system : System or str
-        The hardware, or its name; a name has as many accelerators as the plan takes.
+        The hardware, or its name; a named system has as many accelerators as the plan uses.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
     plan : str, mapping or Plan
-        As `heliograph.plan` takes it; without it, one chosen for the system.
+        As `heliograph.plan` takes it; by default one chosen for the system.
     placement : str
-        Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
+        Order of the plan's axes, from the nearest ranks to the farthest, such as ``tp cp dp pp``.
     accelerators : int
-        Of a system that is told by its name, in place of the plan's.
+        Accelerators of a named system, in place of the plan's.
 
     Raises
     ------
     HeliographError
-        For names that are not known, a plan that fits neither model nor system, a link that does not close.
+        For unknown names, a plan that does not fit the model or the system, or a link that does not close.
     """
     config = model_of(model)
     hardware = system_of(system, plan, accelerators)
@@ -400,9 +404,10 @@ def simulate(
 def system_of(
     system: System | str, plan: PlanLike | None, accelerators: int | None = None, *, beside: int | None = None
 ) -> System:
-    """Return a system, or the one of a name with so many accelerators, or as many as a plan takes.
+    """Return a system as it is, or build the one of a name.
 
-    A name that stands beside systems of a number has that many where neither plan nor file says otherwise.
+    A named system has `accelerators` if given, else the number in its file, that of the plan, that of the
+    systems `beside` it in a comparison, or the default.
     """
     if isinstance(system, str):
         usual = ranks_of(plan) or beside or DEFAULT_ACCELERATORS
@@ -420,42 +425,42 @@ def system_of(
 
 
 def _largest(parts: Mapping[str, float], total: float) -> str:
-    """Return the largest parts of something with their shares."""
+    """Return the largest parts of a total with their shares, as text."""
     ranked = sorted(parts, key=lambda name: -parts[name])[:LARGEST_PARTS]
     return ", ".join(f"{name} {parts[name] / total:.0%}" for name in ranked)
 
 
 LARGEST_PARTS = 4
-"""Parts of time and energy that a result's few lines name."""
+"""Number of parts of time and energy in a result's summary."""
 
 
 def step_graph(config: TransformerConfig, plan: Plan, placement: str = PLACEMENTS[0]) -> StepGraph:
-    """Return the tasks of one step of a plan, its ranks placed on accelerators; the last few are at hand."""
-    graph = _built(config, plan)
+    """Return the tasks of one step of a plan with its ranks placed on accelerators; the last are cached."""
+    graph = _cached_step(config, plan)
     if placement == PLACEMENTS[0]:
         return graph
     return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan.axes, placement)))
 
 
-_built = lru_cache(maxsize=4)(build_step)
+_cached_step = lru_cache(maxsize=4)(build_step)
 
 
 def lit(system: System, graph: StepGraph) -> System:
-    """Return a system whose laser is as bright as its target of precision asks over the products of a step.
+    """Return a system with its laser sized for its precision target over the products of a step.
 
     Parameters
     ----------
     system : System
-        Any system; without light, or with a laser power of its own, it is returned as it is.
+        Any system; an electronic one, and one without a target, is returned as it is.
     graph : StepGraph
         The step.
 
     Raises
     ------
     LinkError
-        If no light reaches the target.
+        If no laser power reaches the target.
     BudgetError
-        If with so much light no core fits the budget.
+        If no core with that laser fits the budget.
     """
     wanted = system.lighting.wanted if system.lighting is not None else None
     if wanted is None or system.photonic is None:
@@ -473,7 +478,7 @@ def lit(system: System, graph: StepGraph) -> System:
 
 
 def lit_for_all(system: System, config: TransformerConfig) -> System:
-    """Return a system whose laser is sized for a model's products on one rank, so that all plans share it."""
+    """Return a system with its laser sized for a model's products on one rank, so that all plans share it."""
     alone = Plan.of(sequence_length=default_sequence_length(config), global_batch=1)
     return lit(system, step_graph(config, alone)) if system.photonic is not None else system
 
@@ -486,7 +491,7 @@ def run_at_target(
     placement: str = PLACEMENTS[0],
     runs: StepRuns | None = None,
 ) -> StepResult:
-    """Run one training step with light as bright as the system's target of precision asks.
+    """Run one training step with the laser sized for the system's precision target.
 
     Parameters
     ----------
@@ -523,12 +528,12 @@ def run_step(
     config : TransformerConfig
         The model.
     plan : Plan
-        How it is spread; must use all accelerators of the system.
+        Parallel plan, which must use all accelerators of the system.
     placement : str
-        Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
+        Order of the plan's axes, from the nearest ranks to the farthest, such as ``tp cp dp pp``.
     runs : StepRuns
-        Runs of what `step_graph` returns for model, placement and `System.planned` of the plan, where a
-        caller runs it on several systems.
+        The prepared step, if a caller runs it on several systems: `StepRuns` of the `step_graph` of the
+        model, `System.planned` of the plan, and the placement.
 
     Raises
     ------
@@ -554,9 +559,10 @@ def run_step(
 def _fastest(
     system: System, config: TransformerConfig, plan: Plan, placement: str, runs: StepRuns
 ) -> StepResult:
-    """Return the run with the circuit policy that was asked for, or with the faster one.
+    """Return the fastest run over the circuit policies of the fabric, or over the one that is asked for.
 
-    Circuits that stay are tried first; where one change takes as long as that whole step, moving is slower.
+    Static circuits are tried first; if a single reconfiguration takes as long as that step, no other policy
+    can be faster.
     """
     circuits = system.fabric
     results: list[StepResult] = []

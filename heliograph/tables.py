@@ -118,7 +118,7 @@ def _circuits(record: Record) -> str:
 
 NO_CORES, NO_LASER, NO_CIRCUITS, IN_DIE = "none", "no laser", "no circuits", "in die"
 _ABSENT = frozenset((NO_CORES, NO_LASER, NO_CIRCUITS, IN_DIE))
-"""What cells say of that which a system does not have; a line of which no system has anything is left out."""
+"""Cells for things that a system does not have; a line of such cells only is left out."""
 
 
 _SIZE: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
@@ -149,7 +149,7 @@ _AFTER: tuple[tuple[str, str, tuple[str, str, Callable[[Record], str]]], ...] = 
     (ISSUE, DARK, (f"  {ISSUE}", "of the step", lambda r: _share(r, ISSUE))),
     (HOST, DARK, (f"  {HOST}", "of the step", lambda r: _share(r, HOST))),
 )
-"""Categories whose line is shown if any record has them: name, what stands before it, line."""
+"""Lines of categories, shown if any record has them: the category, the one before it, the line."""
 
 
 _FABRIC = ("fabric", "chosen", lambda r: str(r["fabric"]))
@@ -218,11 +218,11 @@ _BINDING: Mapping[str, str] = MappingProxyType(
         ISSUE: "launches",
     }
 )
-"""Short words for what a step's time goes to."""
+"""Short words for categories of a step's time."""
 
 
 def binding(record: Record) -> str:
-    """Return what most of a step's time goes to, and its share."""
+    """Return the category that takes most of a step's time in a short word, and its share."""
     times: dict[str, float] = {}
     for part, seconds in record["time_by_category_s"].items():
         word = next(
@@ -234,7 +234,7 @@ def binding(record: Record) -> str:
 
 
 _WAITING: Mapping[str, str] = MappingProxyType({MEMORY_BOUND: "memory", LOADING_BOUND: "loading"})
-"""Short words for what products and other work wait for, by how the category's name ends."""
+"""Short words for what products and other work wait for, by the end of the category's name."""
 
 DECIDING: Mapping[str, str] = MappingProxyType(
     {

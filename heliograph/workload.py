@@ -27,15 +27,15 @@ from workloads.plan.rules import check, idle
 from workloads.step.memory import check_fits, default_plan
 
 TOKENS_PER_ACCELERATOR = 4096
-"""Tokens of a step per accelerator where nobody names a batch: 4 M on 1,024, 16 M on 4,096."""
+"""Tokens of a step per accelerator by default: 4 M on 1,024, 16 M on 4,096."""
 
 MODEL_GROUP = "heliograph.models"
-"""Entry points of models, of mappings such as a config.json holds, or of functions that return one."""
+"""Group of entry points of models: configurations, mappings with their keys, or functions that return one."""
 SCHEDULE_GROUP = "heliograph.schedules"
-"""Entry points whose objects `register_schedule` takes."""
+"""Group of entry points whose objects `register_schedule` takes."""
 
 ModelLike = TransformerConfig | str | Path | Mapping[str, Any]
-"""A model, its name, the path of its config.json, or what stands in that."""
+"""A model, its name, the path of its config.json, or the content of one."""
 PlanLike = Plan | str | Mapping[str, Any]
 """A plan, its text, or its keys and values."""
 
@@ -121,15 +121,15 @@ def plan(
     Parameters
     ----------
     source : str, mapping or Plan
-        ``"tp=8,dp=8,global_batch=64"``, or a mapping of the same keys; what it leaves out has its default,
-        the sequence length that of the model. Without it, the plan of `workloads.step.memory.default_plan`
-        for the system.
+        ``"tp=8,dp=8,global_batch=64"``, or a mapping of the same keys; other keys have their defaults, the
+        sequence length that of the model. By default the plan of `workloads.step.memory.default_plan` for the
+        system.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `model` takes it.
     system : System
         Hardware, whose accelerators the plan must use, and whose memory it must fit.
     accelerators : int
-        How many the plan must use where there is no system.
+        Accelerators that the plan must use, if there is no system.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def _read(source: PlanLike, config: TransformerConfig) -> Plan:
 
 
 def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
-    """Return the plan of a text or its keys, whose schedule may be one from outside."""
+    """Return the plan of a text or its keys; a schedule of a file or a package is registered first."""
     if isinstance(source, Mapping):
         source = keys_text(source)
     if not isinstance(source, str):
@@ -179,21 +179,21 @@ def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
 
 
 def know_schedule(name: str) -> None:
-    """Register a schedule of a file or an installed package where no schedule has its name yet.
+    """Register the schedule of a file or an installed package under its name, unless that is registered.
 
     Raises
     ------
     HeliographError
-        If what is there is no `workloads.pipeline.schedule.Schedule`.
+        If it is no `workloads.pipeline.schedule.Schedule`.
     """
     if name not in SCHEDULES:
-        found: Any = from_outside(SCHEDULE_GROUP, name)
-        if found is not None:
-            register_schedule(name, found)
+        schedule: Any = from_outside(SCHEDULE_GROUP, name)
+        if schedule is not None:
+            register_schedule(name, schedule)
 
 
 def know_offered_schedules() -> None:
-    """Register the schedules of all installed packages, with a warning of each that cannot be."""
+    """Register the schedules of all installed packages; warn of each that fails."""
     for name in offered(SCHEDULE_GROUP):
         try:
             know_schedule(name)
@@ -209,12 +209,12 @@ def plan_on(system: System, config: TransformerConfig, text: str = "") -> Plan:
 
 
 def check_format_used(plan: PlanLike | None, systems: Sequence[System]) -> None:
-    """Refuse a format of products that a plan names and no system takes, as all have others of their own.
+    """Refuse a plan's format of products if every system has another format of its own.
 
     Raises
     ------
     ParameterError
-        With the first system and its format.
+        Its message names the first system and its format.
     """
     named = plan_keys(plan).get("precision")
     own = [system.precision for system in systems]
@@ -228,7 +228,7 @@ def check_format_used(plan: PlanLike | None, systems: Sequence[System]) -> None:
 
 
 def plan_keys(plan: PlanLike | None) -> dict[str, str]:
-    """Return the keys that a plan's text or mapping names, by their own names; none of a plan that is one."""
+    """Return the keys and values in a plan's text or mapping, aliases resolved; none of a `Plan`."""
     if isinstance(plan, Mapping):
         return {ALIASES.get(str(key), str(key)): str(value) for key, value in plan.items()}
     if not isinstance(plan, str):
@@ -243,19 +243,19 @@ def keys_text(keys: Mapping[str, Any]) -> str:
 
 
 def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Plan:
-    """Return the plan that a text names, or the default one.
+    """Return the plan of a text, or the default plan.
 
     Parameters
     ----------
     config : TransformerConfig
         The model.
     text : str
-        ``tp=8,pp=16,...``; what it leaves out has the default of `Plan`, the sequence length that of
-        the model. Empty: the plan of `workloads.step.memory.default_plan`.
+        ``tp=8,pp=16,...``; other keys have the defaults of `Plan`, the sequence length that of the model. If
+        empty, the plan of `workloads.step.memory.default_plan` is returned.
     accelerators : int
-        How many a default plan takes.
+        Number of accelerators of the default plan.
     memory_bytes : float
-        Memory of each.
+        Memory of each of them.
     """
     if text:
         return _read(text, config)
@@ -269,9 +269,10 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
 
 
 def _usual_batch(accelerators: int, sequence_length: int) -> int:
-    """Return about `TOKENS_PER_ACCELERATOR` in sequences that accelerators share evenly.
+    """Return the default global batch: about `TOKENS_PER_ACCELERATOR` each, as sequences shared evenly.
 
-    Where an accelerator has less than a sequence, as many accelerators share each: the batch divides them.
+    If there is less than a sequence per accelerator, the batch divides the number of accelerators, so that
+    equally many share each sequence.
     """
     whole, rest = divmod(accelerators * TOKENS_PER_ACCELERATOR, sequence_length)
     if whole >= accelerators:
@@ -281,7 +282,7 @@ def _usual_batch(accelerators: int, sequence_length: int) -> int:
 
 
 def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") -> Plan:
-    """Return what all plans of a search share: what a text says, else the usual sequence length and batch."""
+    """Return the plan with the keys that all plans of a search share: those of a text, else the defaults."""
     base = Plan.of(sequence_length=default_sequence_length(config))
     plan = _parsed(text, base) if text else base
     if "global_batch" in plan_keys(text):
@@ -290,7 +291,7 @@ def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") ->
 
 
 def ranks_of(source: PlanLike | None) -> int | None:
-    """Return how many accelerators a plan takes; None where there is no plan, or it cannot be read."""
+    """Return the number of accelerators of a plan; None if there is no plan, or it cannot be read."""
     if source is None or source == "":
         return None
     try:

@@ -1,7 +1,10 @@
-"""READ SECOND: the seam of fabrics. What carries flows between accelerators inherits from `Fabric`.
+"""READ SECOND: interface of networks between accelerators; every fabric inherits from `Fabric`.
 
-Five members have no default; the others answer as a plain packet network would. What a fabric is able to do
-beyond that stands in one frozen `Traits`: nobody asks for its type, its name, or whether it has a method.
+Five members have no default; the defaults of the others are those of a plain packet network. Abilities beyond
+that are declared in a frozen `Traits`: callers never ask for a fabric's type or name.
+
+With optical circuits, the engine hands the present circuits to `connected`; if flows lack a path it calls
+`configure`, which returns the new circuits and their cost; `loads` then gives the share of every link.
 """
 
 from __future__ import annotations
@@ -26,25 +29,25 @@ class CircuitPolicy(StrEnum):
     """Traffic that circuits serve at a time."""
 
     STATIC = "static"
-    """All traffic of a step shares the lanes; they never move."""
+    """All traffic of a step shares the lanes; circuits are never reconfigured."""
     PER_AXIS = "per-axis"
-    """All lanes serve the axis of parallelism that is asking."""
+    """All lanes serve the axis of parallelism whose traffic is present."""
     PER_LAYER = "per-layer"
-    """The same, and of uneven exchanges the one that is asking: blocks whose experts are sent to differently
-    have circuits of their own (MixNet). Where `Traits.by_layer` says so."""
+    """As `PER_AXIS`, and blocks whose uneven exchanges between experts differ have circuits of their own
+    (MixNet); only with `Traits.by_layer`."""
 
 
 class PortTiming(StrEnum):
-    """Instant at which ports begin to move."""
+    """Instant at which a reconfiguration begins."""
 
     ON_REQUEST = "asked"
-    """When traffic that lacks circuits is there."""
+    """When traffic that lacks circuits is present."""
     PREFETCHED = "ahead"
     """While accelerators still compute: idle ports turn to the traffic that comes next (Opus)."""
 
 
 class PortOwner(StrEnum):
-    """Owner of the ports that circuits or links end on."""
+    """Kind of owner of the ports on which circuits or links end."""
 
     ENDPOINT = "endpoint"
     NODE = "node"
@@ -63,22 +66,22 @@ class Splicing(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ports:
-    """Ports that fail one by one; port p is lane ``p % lanes`` of owner ``p // lanes``."""
+    """Ports that can fail one by one; port p is lane ``p % lanes`` of owner ``p // lanes``."""
 
     owner: PortOwner
-    """Owner of a port."""
+    """Kind of the owners."""
     owners: int
-    """Owners of the whole fabric; dimensionless."""
+    """Number of owners in the fabric."""
     lanes: int
-    """Ports of each owner; dimensionless."""
+    """Number of ports of each owner."""
     circuits: bool = True
-    """Whether circuits begin and end on them; else each is a link and its way back (`Fabric.port_links`)."""
+    """Whether circuits begin and end on them; else each port is a pair of links (`Fabric.port_links`)."""
     switches: int | None = None
-    """Switches that hold them and fail as a whole, numbered from 0; None if there are none."""
+    """Number of switches that hold the ports and can fail as a whole; None if there are none."""
 
     @property
     def count(self) -> int:
-        """Ports of all owners."""
+        """Number of ports in the fabric."""
         return self.owners * self.lanes
 
 
@@ -87,92 +90,92 @@ class Traits:
     """Abilities of a fabric; the defaults are those of plain packet switches."""
 
     scale_up: ScaleUp | None = None
-    """Switched domain inside a node, whose library's protocols and adders collectives go by; None: latency
-    and bandwidth alone, and every algorithm."""
+    """Switched domain inside a node, which gives the protocols and adders of the collective library; None if
+    collectives are priced by latency and bandwidth alone, with every algorithm."""
     network_adder: Adder | None = None
     """Reduction in the switches between nodes; None if they do not add."""
     reduction_bits: float | None = None
-    """Effective bits of sums that the network makes in light; None if it makes none. Dimensionless."""
+    """Effective bits of sums made in light in the network; None if it makes none. Dimensionless."""
     card_bytes_per_s: float | None = None
-    """Line rate of an accelerator's card between nodes, one way, which no traffic beats; None if unknown."""
+    """Line rate of an accelerator's network card, one way, a bound of its traffic; None if unknown."""
     endpoint_lanes: int | None = None
-    """Lanes of its own that each endpoint shares out among its peers, none of whom passes on the rest; None
-    if nodes pass on, or packets carry, what has no circuit. Dimensionless."""
+    """Number of circuit lanes of each endpoint, if traffic flows only between endpoints that a lane joins;
+    None if nodes forward, or packets carry, traffic without a circuit."""
     lane_bytes_per_s: float | None = None
-    """Rate of such a lane that a long transfer reaches, one way."""
+    """Rate of such a lane for a long transfer, one way."""
     lane_move_energy_j: float = 0.0
     """Energy of turning such a lane to another peer."""
     policy: CircuitPolicy | None = None
-    """Traffic that circuits serve at a time; None where no policy can be chosen (`Fabric.with_policy`)."""
+    """Circuit policy; None if none can be chosen (`Fabric.with_policy`)."""
     by_layer: bool = False
-    """Whether `CircuitPolicy.PER_LAYER` is one of its policies."""
+    """Whether `CircuitPolicy.PER_LAYER` can be chosen."""
     can_prefetch: bool = False
-    """Whether `Fabric.with_policy` takes `PortTiming.PREFETCHED`."""
+    """Whether `PortTiming.PREFETCHED` can be chosen (`Fabric.with_policy`)."""
     prefetches: bool = False
-    """Whether idle ports turn to traffic before it asks."""
+    """Whether idle ports turn to traffic before it is present."""
     reconfiguration_s: float = 0.0
-    """Reconfiguration time, in which circuits that move carry nothing."""
+    """Reconfiguration time, during which circuits that move carry nothing."""
     routes_by_size: bool = False
-    """Whether small transfers go other ways than large ones."""
+    """Whether small transfers take other paths than large ones."""
     routes_by_company: bool = False
-    """Whether a transfer goes other ways beside others than alone."""
+    """Whether the paths of a transfer depend on other transfers that run at the same time."""
     ports: Ports | None = None
-    """Ports that fail one by one; None where only the ends of links have names (`Fabric.wired`)."""
+    """Ports that can fail one by one; None if only links can be named (`Fabric.wired`)."""
     splicing: Splicing = Splicing.HOST
     """Substitute for a failed host of a job."""
     idle_numbers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Numbers of its parts that change nothing here, by name, each with the reason as a sentence."""
+    """Numbers of its parts that have no effect on this fabric, by name, each with the reason as text."""
 
     @property
     def policies(self) -> tuple[CircuitPolicy, ...]:
-        """Circuit policies to choose from; none where circuits do not move."""
+        """Circuit policies to choose from; none if circuits cannot be reconfigured."""
         if self.policy is None:
             return ()
         return tuple(one for one in CircuitPolicy if self.by_layer or one is not CircuitPolicy.PER_LAYER)
 
     @property
     def turns_by_layer(self) -> bool:
-        """Whether each pattern of uneven exchanges gets circuits of its own."""
+        """Whether circuits turn to each pattern of uneven exchanges."""
         return self.policy is CircuitPolicy.PER_LAYER
 
     @property
     def peers(self) -> int | None:
-        """Peers that an endpoint has circuits to at once, where they turn to who asks; else None."""
+        """Most peers to which an endpoint has lanes at once under `PER_AXIS`; None under other policies."""
         return self.endpoint_lanes if self.policy is CircuitPolicy.PER_AXIS else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loads:
-    """Load of links by one byte per second of every flow of a group."""
+    """Load of links by a group of flows of equal rate."""
 
     links: np.ndarray
-    """Distinct links, shape [U]."""
+    """Numbers of the links that the flows use, shape [U]."""
     usage: np.ndarray
-    """Share of each that the flows take together, in flows, shape [U]; relays may make it no whole number."""
+    """Load of each link over the rate of one flow (weight 1), shape [U]; fractional with several paths."""
     latency_s: float
-    """Longest path latency."""
+    """Latency of the longest path."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LaneClaim:
-    """Lanes that some flows need, and where the lanes of all endpoints turn to when those ask.
+    """Lanes that some flows need, and the setting of all lanes to which `Fabric.configure` would turn.
 
-    Lane l of endpoint e is link ``e * lanes + l``, lanes to one peer act as the first of them; see
+    Lane l of endpoint e is link ``e * lanes + l``; several lanes to one peer act as the first of them. See
     `Traits.endpoint_lanes`.
     """
 
     carriers: np.ndarray
-    """Endpoint whose lane sends, of each flow that needs one, shape [F]."""
+    """Endpoint whose lane sends each of the F flows that need one, shape [F]."""
     landings: np.ndarray
-    """Endpoint that the lane has to reach, shape [F]."""
+    """Endpoint that the lane must reach, shape [F]."""
     weights: np.ndarray
     """Weight of each of these flows, shape [F]."""
     target: np.ndarray
-    """Destination of each lane of each endpoint, -1 for none, shape [E, lanes]."""
+    """Destination of each lane of each endpoint after the turn, -1 for none, shape [E, lanes]."""
 
 
 def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray | None = None) -> Loads:
-    """Return what flows take of links.
+    """Return the loads of flows on links, from the flows' routes.
 
     Parameters
     ----------
@@ -183,8 +186,8 @@ def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray |
     weights : numpy.ndarray, optional
         Weight of each flow, shape [F]; all are one if left out.
     """
-    columns = routes.T  # flow by flow is slow: there are few links to a route
-    path_s = np.append(latency_s, 0.0)[columns].sum(axis=0)  # what is padded takes the last one
+    columns = routes.T  # summing over the few hops of a route is faster than flow by flow
+    path_s = np.append(latency_s, 0.0)[columns].sum(axis=0)  # padding, -1, takes the appended zero
     counts = np.bincount(columns.ravel() + 1, minlength=latency_s.size + 1)[1:]
     links = np.flatnonzero(counts > 0)
     usage = counts[links].astype(float)
@@ -199,13 +202,12 @@ def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray |
 class Fabric(Protocol):
     """Network between accelerators (endpoints, numbered from 0).
 
-    A fabric inherits from it and says `name` and `endpoints` (fields or properties), `graph`, `route` and
-    `transfer_energy_j`. All else has a default, stated with each member.
+    A fabric inherits from it and defines `name` and `endpoints` (fields or properties), `graph`, `route` and
+    `transfer_energy_j`. All other members have a default, which their docstring states.
 
     Notes
     -----
-    Circuits are a fabric's own state: handed in, handed back, opaque to everyone else, so that fabrics stay
-    frozen.
+    The state of circuits is an argument and a return value, opaque to all but the fabric, which is frozen.
     """
 
     if TYPE_CHECKING:  # a dataclass would take an inherited property for the default of its field
@@ -217,12 +219,12 @@ class Fabric(Protocol):
 
         @property
         def endpoints(self) -> int:
-            """Accelerators that it connects."""
+            """Number of accelerators that it connects."""
             ...
 
     @property
     def node_size(self) -> int:
-        """Endpoints that share a scale-up domain, consecutive numbers; one by default."""
+        """Number of consecutive endpoints that share a scale-up domain; one by default."""
         return 1
 
     @cached_property
@@ -232,20 +234,21 @@ class Fabric(Protocol):
 
     @property
     def uplink_pools(self) -> np.ndarray | None:
-        """Pool of uplinks of each endpoint, shape [E], where endpoints share no other links; else None.
+        """Number of the pool of uplinks of each endpoint, shape [E]; None by default.
 
-        Pools are alike, and so are nodes; what stays within a pool does not use its links.
+        Only for fabrics whose endpoints share no links but pools of equal uplinks, with equal nodes; traffic
+        within a pool does not use its uplinks.
         """
         return None
 
     @abstractmethod
     def graph(self, circuits: Circuits) -> LinkGraph:
-        """Return the links that exist now; link numbers never change, nor do latencies."""
+        """Return the links under the present circuits; their numbers and latencies never change."""
         ...
 
     @abstractmethod
     def route(self, circuits: Circuits, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, H], short routes padded with -1; none to itself.
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
 
         Raises
         ------
@@ -260,21 +263,24 @@ class Fabric(Protocol):
         ...
 
     def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
-        """Return the same over the present circuits where that differs and they connect all flows."""
+        """Return the dynamic energy of flows over present circuits that connect them all.
+
+        By default `transfer_energy_j`, whatever the circuits.
+        """
         return self.transfer_energy_j(flows)
 
     def bill(self) -> dict[str, BillItem]:
-        """Return the bill of materials: item -> count, power and price of each; empty by default."""
+        """Return the bill of materials by item, with count, power and price of each; empty by default."""
         return {}
 
     @cached_property
     def static_w(self) -> float:
-        """Power of everything on the bill, whole fabric."""
+        """Power of the whole fabric, from its bill."""
         return bill_power_w(self.bill())
 
     @cached_property
     def cost_usd(self) -> float:
-        """Price of everything on the bill, whole fabric."""
+        """Price of the whole fabric, from its bill."""
         return bill_price_usd(self.bill())
 
     def initial(self, demand: tuple[Flows, ...]) -> Circuits:
@@ -284,9 +290,9 @@ class Fabric(Protocol):
     def configure(
         self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[Circuits, Reconfiguration]:
-        """Return circuits over which `flows` can be routed, and what the change costs; no change by default.
+        """Return circuits over which `flows` can be routed, and the cost of the change; no change by default.
 
-        `demand` holds the flows of the same endpoints that a policy may want to serve at the same time.
+        `demand` holds further flows of the same endpoints that a policy may serve with the same circuits.
         """
         return circuits, Reconfiguration()
 
@@ -295,54 +301,60 @@ class Fabric(Protocol):
         return True
 
     def turns_for(self, flows: Flows) -> bool:
-        """Return whether circuits may ever turn to some flows; by default True.
+        """Return whether circuits may ever turn to some flows, True by default.
 
-        Not where packets carry them whatever the circuits do.
+        False for flows that packets carry whatever the circuits do.
         """
         return True
 
     def lane_turn_s(self, lanes: int) -> float:
-        """Return the time until the last of some lanes is lit that turn at once; by default that of any."""
+        """Return the time of a reconfiguration that turns a number of lanes at once.
+
+        By default `Traits.reconfiguration_s`, whatever the number.
+        """
         return self.traits.reconfiguration_s
 
     def lane_peers(self, circuits: Circuits) -> np.ndarray:
-        """Return the destination of each lane of each endpoint, -1 for none, [E, lanes]; no lanes by default.
+        """Return the present destination of each lane of each endpoint, -1 for none, shape [E, lanes].
 
-        Asked where `Traits.endpoint_lanes` says that there are some.
+        Only used with `Traits.endpoint_lanes`; no lanes by default.
         """
         return np.empty((self.endpoints, 0), dtype=np.int64)
 
     def lane_claim(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> LaneClaim | None:
-        """Return the lanes that `configure` would turn for flows, whatever is lit; None by default.
+        """Return the lanes that `configure` would turn for flows, if that does not depend on lanes in use.
 
-        None: more than lanes decides, and every change is asked of `configure`.
+        None, the default, if it does; the engine then calls `configure` for every change.
         """
         return None
 
     def circuit_parts(self, flows: Flows) -> np.ndarray | None:
-        """Return the parts of circuits that flows take or turn, by number, shape [n]; None, the default.
+        """Return the numbers of the parts of circuits that flows use or turn, shape [n].
 
-        Parts turn apart: what flows get of one depends on what it last turned to, and on no other. None: the
-        fabric does not say, and every change is asked of `configure`.
+        Parts are independent: the share that flows get of one depends only on what it last turned to. None,
+        the default, if circuits have no such parts; the engine then calls `configure` for every change.
         """
         return None
 
     def asking(self, circuits: Circuits, flows: Flows) -> np.ndarray:
-        """Return the parts that have to turn before flows are `connected`, shape [n]; by default part 0."""
+        """Return the parts that must turn before flows are `connected`, shape [n]; by default part 0."""
         return np.zeros(0 if self.connected(circuits, flows) else 1, dtype=np.int64)
 
     def part_settings(self, circuits: Circuits, parts: np.ndarray) -> Hashable:
-        """Return what tells apart the settings of some parts, shape [n]; by default any circuits differ."""
+        """Return a value that is equal for equal settings of some parts, shape [n].
+
+        By default the identity of the circuits.
+        """
         return id(circuits)
 
     def with_parts(self, circuits: Circuits, other: Circuits, parts: np.ndarray) -> Circuits:
-        """Return circuits some parts of which, shape [n], stand as in others; by default those others."""
+        """Return circuits with some parts, shape [n], set as in `other`; by default `other` itself."""
         return other
 
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> Fabric:
-        """Return the fabric with another circuit policy and, if it can prefetch, timing.
+        """Return the fabric with another circuit policy and, if it can prefetch, another timing.
 
-        Where `Traits.policy` names one, they are its fields `policy` and `turning`; any other returns itself.
+        A fabric whose `Traits.policy` is set has them as fields `policy` and `turning`; others are unchanged.
         """
         if self.traits.policy is None:
             return self
@@ -351,41 +363,41 @@ class Fabric(Protocol):
         return changed
 
     def loads(self, circuits: Circuits, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link; by default that of their routes.
+        """Return the loads of flows of equal rate on links; by default those of their routes.
 
-        A fabric that spreads flows over several paths, or over relays, says more than one route can.
+        A fabric that spreads flows over several paths or relays overrides it.
         """
         latency_s = self.graph(circuits).latency_s
         return route_loads(self.route(circuits, flows), latency_s, flows.weights)
 
     def loads_apart(self, circuits: Circuits, flows: Flows) -> list[Loads]:
-        """Return what each of flows that run together takes of links, F of them; by default as if alone."""
+        """Return the loads of each of F flows that run together; by default as if each ran alone."""
         each = np.arange(len(flows.sources))
         pairs = dataclasses.replace(flows, weights=None)
         return [self.loads(circuits, pairs.part(each == flow)) for flow in each]
 
     def loads_around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> Loads:
-        """Return the same past links that carry nothing, shape [n]; by default that of `around`."""
+        """Return the loads of flows if links have failed, shape [n]; by default those of `around`."""
         latency_s = self.graph(circuits).latency_s
         return route_loads(self.around(circuits, flows, failed), latency_s, flows.weights)
 
     def around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return routes past links that carry nothing, shape [n], where it can; `route` by default.
+        """Return routes that avoid failed links, shape [n], where there are some; `route` by default.
 
-        A flow that no other path leads to its end keeps its route over a failed link, and so waits.
+        A flow without another path keeps its route over a failed link, and so waits.
         """
         return self.route(circuits, flows)
 
     def wired(self, circuits: Circuits) -> Wiring | None:
-        """Return all links with their present ends, or None (the default) if they have no names."""
+        """Return all links with their present ends; None, the default, if links have no fixed ends."""
         return None
 
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
-        """Return the shape of the box of a torus that a group fills in order, or None (the default)."""
+        """Return the shape of the torus box that a group of endpoints fills in order; None by default."""
         return None
 
     def strides(self, circuits: Circuits, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which all of a group have circuits; none by default.
+        """Return the strides along which every member of a group has a circuit; none by default.
 
         Parameters
         ----------
@@ -397,30 +409,30 @@ class Fabric(Protocol):
         return ()
 
     def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
-        """Return circuits of which those over failed ports [n] are dark and no others; what it costs."""
+        """Return the circuits without those over failed ports, shape [n], and the cost of the change."""
         return circuits, Reconfiguration()
 
     def port_name(self, port: int) -> str:
-        """Return what one of `Traits.ports` is called in messages."""
+        """Return the name of one of `Traits.ports` for messages."""
         ports = self.traits.ports
         return (
             f"port {port % ports.lanes} of {ports.owner} {port // ports.lanes}" if ports else f"port {port}"
         )
 
     def port_links(self, owner: int, lane: int) -> np.ndarray:
-        """Return both ways of a port that no circuit ends on, shape [n]; none by default."""
+        """Return the links of a port, both directions, shape [n]; for ports without circuits."""
         return np.empty(0, dtype=np.int64)
 
     def switch_links(self, switch: int) -> np.ndarray:
-        """Return the links that fail with a switch of such ports, shape [n]; none by default."""
+        """Return the links that fail with a switch, shape [n]; for ports without circuits."""
         return np.empty(0, dtype=np.int64)
 
     def switch_ports(self, switch: int) -> np.ndarray:
-        """Return the ports of circuits that fail with a switch, shape [n]; none by default."""
+        """Return the circuit ports that fail with a switch, shape [n]; none by default."""
         return np.empty(0, dtype=np.int64)
 
     def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports carry what failed ones [n] did, once fibres are moved.
+        """Return the time to move the fibres of failed ports, shape [n], to spare ports of their switches.
 
         Raises
         ------
@@ -431,27 +443,33 @@ class Fabric(Protocol):
         raise ParameterError(msg)
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the forms among which a step takes the one it runs fastest on; only itself by default.
+        """Return the forms of the fabric (sides, routing) of which a step runs on the fastest.
 
         Parameters
         ----------
         blocks : tuple of int
-            Neighbours that the nearest axis of parallelism joins, the nearest two, and so on.
+            Number of neighbouring ranks that the nearest axis of parallelism joins, the nearest two, and so
+            on.
+
+        Returns
+        -------
+        tuple of Fabric
+            The fabric itself by default.
         """
         return (self,)
 
     def variants(self) -> Mapping[str, Fabric]:
-        """Return like fabrics that a search tries too, by what differs; none by default."""
+        """Return variants of the fabric for a search to try, by a name of the difference; none by default."""
         return {}
 
 
 def check_policy(fabric: Fabric) -> None:
-    """Check that a fabric knows its circuit policy.
+    """Check that a fabric can follow its circuit policy.
 
     Raises
     ------
     ParameterError
-        If it is to turn from block to block, and does not.
+        If the policy is `CircuitPolicy.PER_LAYER` and the fabric does not have it.
     """
     if fabric.traits.policy not in fabric.traits.policies:
         msg = (
@@ -462,40 +480,40 @@ def check_policy(fabric: Fabric) -> None:
 
 
 class NodeFabric(Fabric, Protocol):
-    """Fabric of nodes: a switched domain in each, and `scale_up` says of which kind."""
+    """Fabric between nodes, each of which is a switched domain, `scale_up`."""
 
     if TYPE_CHECKING:  # a field of some, a property of others
 
         @property
         def scale_up(self) -> ScaleUp:
-            """The domain inside a node."""
+            """Switched domain inside a node."""
             ...
 
     @property
     def nodes(self) -> int:
-        """Nodes."""
+        """Number of nodes."""
         return self.scale_up.nodes(self.endpoints)
 
     @property
     def node_size(self) -> int:
-        """Endpoints that share a node, consecutive numbers."""
+        """Number of consecutive endpoints that share a node."""
         return min(self.scale_up.size, self.endpoints)
 
     def turns_for(self, flows: Flows) -> bool:
-        """Return whether circuits may ever turn to some flows: not if all of them stay in their nodes."""
+        """Return whether circuits may ever turn to some flows: True unless all stay within their nodes."""
         return bool(self.scale_up.off_node(flows).any())
 
 
 def lone_cards(fabric: Fabric) -> int:
-    """Return the endpoints of a node if each needs circuits of its own, else 1."""
+    """Return the number of endpoints of a node if each needs circuits of its own, else 1."""
     return 1 if fabric.traits.endpoint_lanes is None else fabric.node_size
 
 
 def missing_members(fabric: object) -> tuple[str, ...]:
-    """Return what an object, or a class, lacks of `Fabric`, in alphabetical order; nothing if it answers."""
+    """Return the members of `Fabric` that an object or a class lacks, in alphabetical order."""
     members = {name for name in vars(Fabric) if not name.startswith("_")}
     if isinstance(fabric, type):
-        unanswered = set(getattr(fabric, "__abstractmethods__", ()))
-        fields = {name for one in fabric.__mro__ for name in vars(one).get("__annotations__", {})}
-        return tuple(sorted((members - set(dir(fabric)) - fields) | unanswered))
+        abstract = set(getattr(fabric, "__abstractmethods__", ()))
+        fields = {name for base in fabric.__mro__ for name in vars(base).get("__annotations__", {})}
+        return tuple(sorted((members - set(dir(fabric)) - fields) | abstract))
     return tuple(sorted((members | {"name", "endpoints"}) - set(dir(fabric))))

@@ -1,4 +1,4 @@
-"""Failures during a step: ports, switches, nodes and links that stop, repairs, and spares that take over."""
+"""Failures of ports, switches, nodes and links during a step, their repair, and spares that take over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.topology.graphs import port_links, switch_links
 
 @dataclass(frozen=True, kw_only=True)
 class FailedParts:
-    """Links, endpoints and ports that fail with some parts, as `Failure` takes them."""
+    """Links, endpoints and circuit ports that fail together, by number, as `Failure` takes them."""
 
     links: tuple[int, ...] = ()
     """Links."""
@@ -30,20 +30,20 @@ class FailedParts:
 def failed_parts(
     fabric: Fabric, *, ports: Sequence[Sequence[int]], switches: Sequence[int], nodes: Sequence[int]
 ) -> FailedParts:
-    """Return what fails with some parts.
+    """Return the links, endpoints and circuit ports that fail with ports, switches or nodes.
 
     Parameters
     ----------
     fabric : Fabric
-        What they belong to.
+        Fabric of the parts.
     ports : sequence
-        Pairs of endpoint and lane: which of the endpoint's links, in the wiring's order; both ways fail.
-        Where circuits begin at nodes, pairs of node and card.
+        Pairs (endpoint, lane): the lane-th link of the endpoint in the wiring's order, which fails in both
+        directions. If circuits begin at nodes, pairs (node, card).
     switches : sequence of int
-        Vertices of the wiring that are no endpoints; all their links fail. Where circuits have switches,
-        those, numbered from 0.
+        Switches, all of whose links fail: optical switches numbered from 0, or in a fixed wiring the vertices
+        that are no endpoints.
     nodes : sequence of int
-        Nodes; all their endpoints fail, and the ports of their circuits.
+        Nodes, all of whose endpoints and circuit ports fail.
 
     Raises
     ------
@@ -57,9 +57,9 @@ def failed_parts(
     endpoints = tuple(endpoint for node in nodes for endpoint in range(node * size, (node + 1) * size))
     if known is not None and known.circuits:
         owners = endpoints if known.owner is PortOwner.ENDPOINT else nodes
-        found = [owner * known.lanes + lane for owner in owners for lane in range(known.lanes)]
-        found += [*numbered(fabric, ports), *_switched(fabric, known, switches)]
-        return FailedParts(endpoints=endpoints, ports=tuple(sorted(set(found))))
+        failed = [owner * known.lanes + lane for owner in owners for lane in range(known.lanes)]
+        failed += [*numbered(fabric, ports), *_ports_of_switches(fabric, known, switches)]
+        return FailedParts(endpoints=endpoints, ports=tuple(sorted(set(failed))))
     if not ports and not switches:
         return FailedParts(endpoints=endpoints)
     wiring = fabric.wired(fabric.initial(()))
@@ -78,7 +78,7 @@ def failed_parts(
 
 
 def numbered(fabric: Fabric, ports: Sequence[Sequence[int]]) -> list[int]:
-    """Return the numbers of ports that are named as pairs of owner and lane.
+    """Return the numbers of ports that are given as pairs (owner, lane).
 
     Raises
     ------
@@ -91,17 +91,17 @@ def numbered(fabric: Fabric, ports: Sequence[Sequence[int]]) -> list[int]:
     if known is None:
         msg = f"{fabric.name} has no ports with spares; give the failure a repair_s"
         raise RouteError(msg)
-    found = []
+    numbers = []
     for port in ports:
-        one, lane = _pair(port)
-        _check(str(known.owner), [one], range(known.owners), fabric)
-        _check(f"port of {known.owner} {one}", [lane], range(known.lanes), fabric)
-        found.append(one * known.lanes + lane)
-    return found
+        owner, lane = _pair(port)
+        _check(str(known.owner), [owner], range(known.owners), fabric)
+        _check(f"port of {known.owner} {owner}", [lane], range(known.lanes), fabric)
+        numbers.append(owner * known.lanes + lane)
+    return numbers
 
 
-def _switched(fabric: Fabric, known: Ports, switches: Sequence[int]) -> list[int]:
-    """Return the ports of circuits that fail with switches."""
+def _ports_of_switches(fabric: Fabric, known: Ports, switches: Sequence[int]) -> list[int]:
+    """Return the circuit ports that fail with optical switches."""
     if switches and known.switches is None:
         msg = f"{fabric.name} has no switches apart from its {known.owner}s; name ports or nodes"
         raise RouteError(msg)
@@ -140,28 +140,29 @@ def _check(kind: str, numbers: Sequence[int], known: range, fabric: Fabric) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Something that carries nothing from one instant on.
+    """Failure of links, endpoints or circuit ports at an instant of a run.
 
-    A failed port is its link, a failed switch its links, a failed accelerator or node its endpoints.
+    A failed port counts by its link, a failed switch by its links, a failed accelerator or node by its
+    endpoints.
     """
 
     time_s: float
-    """When, from the start of the run."""
+    """Instant of the failure, from the start of the run."""
     links: tuple[int, ...] = ()
     """Links that fail."""
     endpoints: tuple[int, ...] = ()
     """Endpoints that fail, with the links that leave them."""
     ports: tuple[int, ...] = ()
-    """Ports that circuits begin and end on (`simulator.fabric.Ports`); both ways fail."""
+    """Circuit ports that fail, in both directions (`simulator.fabric.Ports`)."""
     share: float = 1.0
-    """Share of each link's capacity that is lost: below 1 if only some of the parallel links fail that stand
-    as one. Dimensionless."""
+    """Share of each link's capacity that is lost, dimensionless; below 1 if a link stands for several
+    parallel ones of which some fail."""
     repair_s: float | None = None
-    """When all of it works again; None: not in this run."""
+    """Instant of the repair, from the start of the run; None if there is none."""
     spares: tuple[int, ...] = ()
-    """Endpoints that take the failed ones' places, in this order; hot spares, which hold the same state."""
+    """Endpoints that replace the failed ones, in their order; hot spares, which hold the same state."""
     takeover_s: float = 0.0
-    """Time from the failure until the spares stand in."""
+    """Time from the failure until the spares have taken over."""
 
     def __post_init__(self) -> None:
         for name in ("time_s", "takeover_s"):
@@ -185,7 +186,7 @@ class Failure:
 
 
 def endpoint_links(fabric: Fabric, circuits: Circuits, endpoint: int) -> np.ndarray:
-    """Return the links that leave an endpoint: its own ports, which others may send through.
+    """Return the first links of an endpoint's routes to all others, its own ports.
 
     Raises
     ------
@@ -209,16 +210,16 @@ def _to(peers: np.ndarray, endpoint: int) -> Flows:
 
 
 _WHOLE = 1.0 - 1e-9
-"""Share of a link from which on, once lost, it carries nothing; below one by rounding. Dimensionless."""
+"""Lost share of a link from which it counts as dead; below one because of rounding."""
 
 
 class Outages:
-    """Failures that have begun and not ended, with the spares in their places.
+    """State of a fabric under failures: those that are present, and the spares that have taken over.
 
     Parameters
     ----------
     fabric : Fabric
-        What they belong to.
+        The fabric.
     circuits
         Its circuits at the start of the run.
     failures : tuple of Failure
@@ -229,9 +230,9 @@ class Outages:
     expected : bool
         Whether the run has any failures at all.
     dead : numpy.ndarray
-        Whether each link carries nothing now, shape [L].
+        Whether each of the L links is dead now, shape [L].
     ports : numpy.ndarray
-        Ports that are down now, shape [n].
+        Circuit ports that are down now, shape [n].
 
     Raises
     ------
@@ -273,16 +274,16 @@ class Outages:
                 raise RouteError(msg)
 
     def begin(self, failure: Failure) -> None:
-        """Take away what a failure takes."""
+        """Apply a failure."""
         self._now[failure] += 1
-        self._count()
+        self._update()
 
     def end(self, failure: Failure) -> None:
-        """Give back what a failure took, where no other one keeps it."""
+        """Remove a failure; parts that another failure took stay down."""
         self._now[failure] -= 1
-        self._count()
+        self._update()
 
-    def _count(self) -> None:
+    def _update(self) -> None:
         now = list(self._now.elements())
         self._lost[:] = 0.0
         self._down[:] = False
@@ -293,43 +294,43 @@ class Outages:
         self.ports = np.unique([port for failure in now for port in failure.ports]).astype(np.int64)
 
     def take_over(self, failure: Failure) -> None:
-        """Put a failure's spares in the places of its endpoints."""
+        """Replace a failure's endpoints by its spares."""
         spare_of = np.arange(self._instead.size)
         spare_of[list(failure.endpoints)] = failure.spares
         self._instead = spare_of[self._instead]
 
     def loads(self, circuits: Circuits, flows: Flows) -> Loads:
-        """Return what connected flows ask of links, round those that are dead if the fabric knows a way."""
-        found = self._fabric.loads(circuits, flows)
-        if not self.dead[found.links].any():
-            return found
+        """Return the loads of connected flows on links, rerouted around dead links if the fabric can."""
+        loads = self._fabric.loads(circuits, flows)
+        if not self.dead[loads.links].any():
+            return loads
         return self._fabric.loads_around(circuits, flows, np.flatnonzero(self.dead))
 
     def placed(self, flows: Flows) -> Flows:
-        """Return flows with spares in the places of endpoints that failed."""
+        """Return flows with failed endpoints replaced by their spares."""
         if not self.expected:
             return flows
         return flows.moved_to(self._instead)
 
     def all_placed(self, several: tuple[Flows, ...]) -> tuple[Flows, ...]:
-        """Return several flows placed as `placed` does."""
+        """Return several groups of flows, each as `placed` does."""
         return tuple(map(self.placed, several))
 
     def left(self, graph: LinkGraph) -> LinkGraph:
-        """Return links of which some have lost a part of what they stand for; dead ones stay."""
-        part = (self._lost > 0.0) & ~self.dead
-        if not part.any():
+        """Return links with reduced capacity where a share of them is lost; dead links keep theirs."""
+        reduced = (self._lost > 0.0) & ~self.dead
+        if not reduced.any():
             return graph
-        left = np.where(part, 1.0 - self._lost, 1.0)
-        return replace(graph, capacity_bytes_per_s=graph.capacity_bytes_per_s * left)
+        remaining = np.where(reduced, 1.0 - self._lost, 1.0)
+        return replace(graph, capacity_bytes_per_s=graph.capacity_bytes_per_s * remaining)
 
     def holds(self, flows: Flows, links: np.ndarray) -> bool:
-        """Return whether flows, placed as they are, end at something that failed or load a dead link."""
+        """Return whether a failure holds flows up: one of their ends is down, or one of their links dead."""
         ends = self._down[flows.sources].any() or self._down[flows.destinations].any()
         return bool(ends or self.dead[links].any())
 
     def named(self, flows: Flows, links: np.ndarray) -> str:
-        """Return what flows wait for, as a person would call it."""
+        """Return the name of the failed part that flows wait for, for a message."""
         ends = np.concatenate((flows.sources, flows.destinations))
         down, dead = ends[self._down[ends]], links[self.dead[links]]
         if down.size:

@@ -1,4 +1,4 @@
-"""Places of ranks: the order of the axes of parallelism over the accelerators."""
+"""Placement of ranks on accelerators, and the groups that they form along the axes of parallelism."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Axis(StrEnum):
 
     TENSOR = "tp"
     ROW = "tp_row"
-    """Rows of the squares on which tensor-parallel ranks stand."""
+    """Rows of the square grids of tensor-parallel ranks (2D and 2.5D tensor parallelism)."""
     COLUMN = "tp_column"
     """Columns of these squares."""
     DEPTH = "tp_depth"
-    """The same place of one square after the other."""
+    """Ranks at the same position of all squares."""
     CONTEXT = "cp"
     DATA = "dp"
     GRADIENT = "dpcp"
     """Data and context together, over which gradients are summed."""
     INNER = "inner"
-    """Neighbours along that joint axis."""
+    """Blocks of neighbours along the axis `GRADIENT`."""
     OUTER = "outer"
-    """The same place of one block of neighbours after the other."""
+    """Ranks at the same position of all these blocks."""
     EXPERT = "ep"
     REPLICAS = "edp"
     """Ranks with the same experts."""
@@ -38,13 +38,13 @@ class Axis(StrEnum):
 
 
 COPIES = frozenset({Axis.DATA, Axis.GRADIENT, Axis.INNER, Axis.OUTER, Axis.REPLICAS})
-"""Axes along which ranks have the same parameters: there these are gathered, and their gradients summed."""
+"""Axes along which ranks hold the same parameters, which are gathered, and whose gradients are summed."""
 AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
 """Axes from the fastest to the slowest running rank index (Megatron-LM's order tp-cp-dp-pp)."""
 
 
 class Groups(Protocol):
-    """Groups of ranks, as traffic asks for them."""
+    """Groups of ranks, the interface that the traffic of collectives uses."""
 
     def groups(self, axis: str, rank_class: int) -> np.ndarray:
         """Return the groups of a class along an axis, shape [groups, ranks in a group]."""
@@ -56,7 +56,7 @@ class Groups(Protocol):
 
 
 def neighbours(group: np.ndarray, node_size: int) -> int:
-    """Return how many members of a group, shape [n], stand in the node of its first, which counts too."""
+    """Return the number of members of a group, shape [n], in the node of its first member, that included."""
     nodes = group // node_size
     return int(np.count_nonzero(nodes == nodes[0]))
 
@@ -81,12 +81,11 @@ class RankLayout:
     ep: int = 1
     """Expert-parallel ranks; divides cp x dp, with `ep_over_tp` tp x cp x dp."""
     ep_over_tp: bool = False
-    """Whether neighbours along the tensor axis stand in one expert-parallel group too."""
+    """Whether expert-parallel groups extend over the tensor axis, too."""
     inner: int = 1
     """Neighbours along cp x dp that form an inner group; divides cp x dp."""
     side: int = 1
-    """Side of the squares on which the tensor-parallel ranks stand, a row's ranks next to each other; 1 for
-    ranks on a line."""
+    """Side of the squares of tensor-parallel ranks, whose rows are neighbours; 1 for ranks in a line."""
 
     def __post_init__(self) -> None:
         for axis in (*AXES, "ep", "inner", "side"):
@@ -127,7 +126,7 @@ class RankLayout:
         return np.arange(start, start + self.ranks_per_class)
 
     def classes_at(self, endpoints: np.ndarray) -> np.ndarray:
-        """Return the classes whose ranks stand at some endpoints, each once."""
+        """Return the classes of the ranks at some endpoints, each once."""
         return np.unique(np.asarray(endpoints) // self.ranks_per_class)
 
     def groups(self, axis: str, rank_class: int) -> np.ndarray:
@@ -169,13 +168,13 @@ class RankLayout:
             known = ", ".join(one for one in Axis if one is not Axis.PIPELINE)
             msg = f"no axis '{axis}' within a class; known: {known}"
             raise WorkloadError(msg)
-        size, step = sizes_and_steps[Axis(axis)]  # so many members, each so many ranks behind the one before
+        size, step = sizes_and_steps[Axis(axis)]  # members of a group, and the distance of their ranks
         return self.members(rank_class).reshape(-1, size, step).transpose(0, 2, 1).reshape(-1, size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedLayout(RankLayout):
-    """Ranks at chosen endpoints of a fabric that others use too."""
+    """Ranks at chosen endpoints of a fabric that several jobs share."""
 
     endpoints: tuple[int, ...] = ()
     """Endpoint of each rank."""
@@ -198,7 +197,7 @@ class PlacedLayout(RankLayout):
         return self._places[start : start + self.ranks_per_class]
 
     def classes_at(self, endpoints: np.ndarray) -> np.ndarray:
-        """Return the classes whose ranks stand at some endpoints, each once; other jobs' have none."""
+        """Return the classes of the ranks at some endpoints, each once; endpoints of other jobs have none."""
         ranks = np.flatnonzero(np.isin(self.endpoints, endpoints))
         return np.unique(ranks // self.ranks_per_class)
 

@@ -1,11 +1,11 @@
-"""Node of an accelerator: its units, its memory, its host, and the operators that each unit runs.
+"""Accelerator as the engine sees it (`Node`): its compute units, its memory, and its share of a host.
 
-Memory off the chip is the wall that light does not remove. Accelerators of a node work alike and at the same
-time, hence each is given its share of the host's processors, memory, storage and link.
+The accelerators of a host work alike and at the same time, so that each has its share of the host's
+processors, memory, storage and link.
 
-The penalties of a step (host, company, lag, idle power) are one law for chips of any kind. They are measured
-on GPUs only, and what drives and joins them is the same software and the same network: a chip of any other
-kind pays as much unless somebody shows that it does not.
+The penalties of a step (`StepPenalties`) are the same for chips of every kind. They were measured on GPUs;
+since the software and the network around a photonic chip are the same, it pays as much until measurements
+show otherwise (`Penalties` switches them).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BLOM = 0.375
 
 
 class Penalties(StrEnum):
-    """Accelerators that pay for host, company, the slowest of them and idle power."""
+    """Kinds of accelerators that pay the `StepPenalties`."""
 
     NONE = "none"
     GPU = "gpu"
@@ -50,42 +50,42 @@ class Penalties(StrEnum):
 
 @cache
 def expected_maximum(count: int) -> float:
-    """Return the expected largest of so many standard normal draws, in standard deviations (Blom 1958)."""
+    """Return the expected largest of `count` standard normal draws, in standard deviations (Blom 1958)."""
     return NormalDist().inv_cdf((count - BLOM) / (count - 2 * BLOM + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepPenalties(Checked):
-    """Penalties that an accelerator pays in a step beyond the work of its parts; nothing, if left out.
+    """Losses of an accelerator within a step that benchmarks of its parts do not show; none by default.
 
     Notes
     -----
-    *Company.* Products run at a share of the rate that they have alone: caches hold what other work left, and
-    collectives and copies take memory meanwhile. Products inside a fused attention kernel keep their operands
-    on chip, whatever ran before, and keep their rate.
+    *In situ.* Within a step, products run at a share of their rate in isolation: caches hold the data of
+    other work, and collectives and copies use the memory meanwhile. Products inside a fused attention kernel
+    keep their operands on chip and so keep their rate.
 
-    *The slowest.* Accelerators that wait for each other go at the pace of the slowest of so many, whose
-    expected lag is `clock_spread` times the expected largest of so many normal draws.
+    *Slowest.* Accelerators that wait for each other run at the pace of the slowest, whose expected lag is
+    `clock_spread` times the expected maximum of as many normal draws.
 
-    *Host.* An operator takes the host a time to issue, and each further library call less; as it runs ahead,
-    only the sum over a run of operators can bind (`simulator.interfaces.Cost.host_s`).
+    *Host.* Issuing an operator takes the host some time, and each further library call of it less. As the
+    host runs ahead, only the sum over a run of operators can limit (`simulator.interfaces.Cost.host_s`).
 
     *Collectives.* While parameters are gathered or gradients summed beside it, compute loses
-    `collective_share` of its rate: the library's kernels hold units, and products that fill all units in
-    whole waves need one wave more. The engine counts it (`simulator.engine.simulation`).
+    `collective_share` of its rate: the library's kernels hold compute units, and products that fill all units
+    in whole waves need one wave more. The engine applies it (`simulator.engine.simulation`).
 
     *Idle.* Host interface, links, management and leakage draw power whether or not anything runs.
 
-    *Launch.* Each operator starts and drains. A GPU and vector lanes have a time for it of their own; cores
-    in light are started by the sequencer that starts the lanes beside them.
+    *Launch.* Each operator starts and drains. GPUs and vector lanes have a time of their own for it; photonic
+    cores are started by the sequencer of the lanes beside them.
     """
 
     host_operator_s: float = 0.0
     """Time the host takes to issue an operator."""
     host_launch_s: float = 0.0
-    """Time it takes for each further library call of the same operator."""
+    """Time the host takes for each further library call of an operator."""
     in_situ_efficiency: Efficiency = 1.0
-    """Share of its rate that a product keeps within a step, 0 to 1."""
+    """Share of its isolated rate that a product keeps within a step, 0 to 1."""
     collective_share: Share = 0.0
     """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1."""
     clock_spread: float = 0.0
@@ -93,38 +93,38 @@ class StepPenalties(Checked):
     slowest_of: Count = 1
     """Accelerators that wait for each other."""
     idle_w: float = 0.0
-    """Power when nothing runs, beyond what parts draw all the time."""
+    """Power when nothing runs, beyond the static power of the parts."""
     launch_s: float = 0.0
     """Time to start and drain an operator, for units that have no such time of their own."""
 
     @property
     def lag(self) -> float:
-        """Factor by which the slowest of `slowest_of` is expected to be slower than the mean one."""
+        """Expected time of the slowest accelerator over that of the mean one, at least 1."""
         return 1.0 + self.clock_spread * expected_maximum(self.slowest_of)
 
     def in_company_s(self, alone_s: Amount, product: Products) -> Amount:
-        """Return the time of a product, or of many, within a step from the time that it takes alone."""
+        """Return the time of a product, or of many, within a step from its time in isolation."""
         return alone_s if product.on_chip else alone_s / self.in_situ_efficiency
 
     def issue_s(self, calls: Amount) -> Amount:
-        """Return the time in which the host issues one operator of so many library calls, of none 0."""
+        """Return the time the host takes to issue an operator of a number of library calls; 0 for none."""
         further = choose(calls > 1, self.host_launch_s * (calls - 1), 0.0 * calls)
         return choose(calls > 0, self.host_operator_s + further, 0.0 * calls)
 
     def work_issue_s(self, work: Elementwise) -> float:
-        """Return the time in which the host issues work without a product."""
+        """Return the time the host takes to issue work without a product."""
         return self.host_operator_s * work.issued + self.host_launch_s * work.kernels
 
 
 def library_calls(product: Products) -> Amount:
-    """Return the library calls that a host makes for a product.
+    """Return the number of library calls that a host makes for a product.
 
     Notes
     -----
-    Products with weights of several experts are a call each, and so is what stands beside each of them: the
-    cast of its operand to 8 bits or fewer, and the gradient of its weight, which is a parameter of its own,
-    with a buffer and a hook (Transformer Engine, pytorch/module/grouped_linear.py). Of the products of a
-    fused attention kernel only the first is called, that which leaves its result on the chip.
+    The products of several experts are a call each. A cast of the operand to 8 bits or fewer is a further
+    call for each expert, as is the handling of a weight's gradient, which is a parameter of its own with a
+    buffer and a hook (Transformer Engine, pytorch/module/grouped_linear.py). A fused attention kernel is one
+    call, counted for its first product, whose result stays on the chip.
     """
     if product.on_chip:
         return int(product.on_chip is Matrices.C)
@@ -135,12 +135,12 @@ def library_calls(product: Products) -> Amount:
 
 
 def weighted(product: MatMul | MatMuls) -> bool:
-    """Return whether a product has a weight or its gradient, not activations alone."""
+    """Return whether a product involves a weight or its gradient, rather than activations alone."""
     return product.held is not Held.NONE or product.phase is Phase.GRAD_WEIGHT
 
 
 NO_PENALTIES = StepPenalties()
-"""An accelerator that pays nothing beyond the work of its parts."""
+"""No penalties."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,24 +160,24 @@ class Memory(Checked):
     static_w: float
     """Power for refresh and idle interfaces."""
     turnaround_efficiency: Efficiency = 1.0
-    """Share of that rate which is left where reads and writes take turns, 0 to 1."""
+    """Share of the stream's rate that is left if reads and writes alternate, 0 to 1."""
 
     def time_s(self, moved_bytes: AmountT) -> AmountT:
-        """Return how long moving so many bytes takes as one stream."""
+        """Return the time to move bytes as one stream."""
         return moved_bytes / (self.bandwidth_bytes_per_s * self.efficiency)
 
     def mixed_time_s(self, moved_bytes: float) -> float:
-        """Return how long moving so many bytes takes where reads and writes take turns."""
+        """Return the time to move bytes in alternating reads and writes."""
         return self.time_s(moved_bytes) / self.turnaround_efficiency
 
     def energy_j(self, moved_bytes: AmountT) -> AmountT:
-        """Return the dynamic energy of moving so many bytes."""
+        """Return the dynamic energy of moving bytes."""
         return moved_bytes * self.energy_j_per_byte
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostLink(Checked):
-    """The link between one accelerator and its host, both ways at once."""
+    """The full-duplex link between one accelerator and its host."""
 
     name: str = "link"
     """Name shown in tables."""
@@ -193,7 +193,7 @@ class HostLink(Checked):
     """Dynamic energy of one bit."""
 
     def time_s(self, moved_bytes: float, accelerators: int) -> float:
-        """Return how long so many accelerators take that move so many bytes each, all at once."""
+        """Return the time of a transfer if all `accelerators` of a host move as many bytes at once."""
         own = self.bandwidth_bytes_per_s * self.efficiency
         return self.latency_s + moved_bytes / min(own, self.total_bytes_per_s / accelerators)
 
@@ -227,20 +227,20 @@ class Processors(Checked):
     simd_flop_per_s: Positive
     """Single-precision peak of all cores."""
     active_w: float
-    """Power at work beyond that when idle, all together."""
+    """Power at full load beyond `idle_w`, all processors together."""
     idle_w: float
-    """Power when idle, all together."""
+    """Power when idle, all processors together."""
     busy_share: Share
-    """Share of `active_w` that feeding accelerators takes: issuing, polling, loading of data; 0 to 1."""
+    """Share of `active_w` drawn to feed accelerators: issuing, polling, loading data; 0 to 1."""
 
     @property
     def static_w(self) -> float:
-        """Power while accelerators train, all together."""
+        """Power while accelerators train, all processors together."""
         return self.idle_w + self.busy_share * self.active_w
 
     @property
     def spare_w(self) -> float:
-        """Power of all cores at work beyond that."""
+        """Power at full load beyond `static_w`."""
         return (1.0 - self.busy_share) * self.active_w
 
 
@@ -251,7 +251,7 @@ class Chassis(Checked):
     name: str = "chassis"
     """Name shown in tables."""
     fan_share: float
-    """Power of fans and pumps over that of what they cool; dimensionless."""
+    """Power of fans and pumps over the power that they cool; dimensionless."""
     supply_efficiency: Efficiency
     """Power that supplies give over what they take from the mains, 0 to 1."""
     price_usd: float
@@ -265,8 +265,8 @@ class Host:
     Notes
     -----
     Work of the processors takes the longer of arithmetic and memory traffic, each at an accelerator's share.
-    Not modelled: what transfers and disks take of the memory's bandwidth from the processors, one accelerator
-    using more than its share while others do not use theirs, and reads of a disk that slow its writes.
+    Not modelled: memory bandwidth that transfers and disks take from the processors, an accelerator using
+    more than its share while others use less, and reads of a disk that slow its writes.
     """
 
     name: str = "host"
@@ -289,11 +289,11 @@ class Host:
 
     @property
     def static_w(self) -> float:
-        """Power drawn all the time, an accelerator's share."""
+        """Static power, an accelerator's share."""
         return (self.processors.static_w + self.ddr.static_w + self.storage.static_w) / self.accelerators
 
     def around(self, energy_j: float) -> dict[str, float]:
-        """Return what fans and supplies take for so much energy of the host and what it carries."""
+        """Return the energy of fans and power supplies for a given energy of host and accelerators."""
         fans_j = energy_j * self.chassis.fan_share
         lost = 1.0 / self.chassis.supply_efficiency - 1.0
         return {"fans": fans_j, "power supplies": (energy_j + fans_j) * lost}
@@ -303,15 +303,15 @@ class Host:
         return {}
 
     def cost(self, operator: Transfer | HostWork) -> Cost:
-        """Return time and dynamic energy of one run, while all accelerators do the same."""
-        known = self._costs.get(operator)
-        if known is None:
-            moved = self._moved(operator) if isinstance(operator, Transfer) else self._worked(operator)
-            known = self._costs[operator] = moved
-        return known
+        """Return time and dynamic energy of one run while all accelerators of the host ask for the same."""
+        if operator not in self._costs:
+            if isinstance(operator, Transfer):
+                self._costs[operator] = self._transfer_cost(operator)
+            else:
+                self._costs[operator] = self._work_cost(operator)
+        return self._costs[operator]
 
-    def _moved(self, operator: Transfer) -> Cost:
-        """Return the cost of a transfer."""
+    def _transfer_cost(self, operator: Transfer) -> Cost:
         size = operator.moved_bytes
         memory_j = self.ddr.energy_j(size)
         if operator.lane in {Lane.TO_HOST, Lane.FROM_HOST}:
@@ -325,8 +325,7 @@ class Host:
         parts = MappingProxyType(energy | {"host memory": memory_j})
         return Cost(time_s=time_s, energy_j=parts, bound=Bound.MEMORY)
 
-    def _worked(self, operator: HostWork) -> Cost:
-        """Return the cost of work of the processors."""
+    def _work_cost(self, operator: HostWork) -> Cost:
         moved = operator.read_bytes + operator.written_bytes
         memory_s = self.ddr.mixed_time_s(moved * self.accelerators)
         compute_s = operator.flops * self.accelerators / self.processors.simd_flop_per_s
@@ -350,11 +349,11 @@ class Node:
     memory: Memory
     """Memory that all units share; its static power is charged once."""
     peak_flop_per_s: float
-    """Rate of matrix products that utilisation refers to."""
+    """Peak rate of matrix products, by which utilisation is computed."""
     static_parts_w: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Static power by part; must add up to the units' static power."""
     host: Host | None = None
-    """Server that carries it, or None where only the accelerator counts."""
+    """Server that carries it; None if only the accelerator counts."""
     collective_share: float = 0.0
     """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1."""
     collective_issue_s: float = 0.0
@@ -366,7 +365,7 @@ class Node:
 
     @property
     def static_w(self) -> float:
-        """Power drawn all the time: units and memory, and its share of the host if there is one."""
+        """Static power: units, memory, and its share of the host if there is one."""
         host_w = self.host.static_w if self.host else 0.0
         return sum(unit.static_w for unit in self.units) + self.memory.static_w + host_w
 
@@ -377,12 +376,12 @@ class Node:
         return parts | ({"host static": self.host.static_w} if self.host else {})
 
     def around(self, energy_j: float) -> dict[str, float]:
-        """Return what its server's fans and supplies take for so much energy of accelerator and host."""
+        """Return the energy of its server's fans and supplies for a given energy of accelerator and host."""
         return self.host.around(energy_j) if self.host else {}
 
     @property
     def at_mains(self) -> float:
-        """Energy that its server takes from the mains over that of accelerator and host; dimensionless."""
+        """Energy drawn from the mains over that of accelerator and host; dimensionless, at least 1."""
         return 1.0 + sum(self.around(1.0).values())
 
     def place(self, operator: MatMul | Elementwise) -> ComputeUnit:
@@ -401,22 +400,19 @@ class Node:
         raise WorkloadError(msg)
 
     def cost(self, operator: MatMul | Elementwise) -> Cost:
-        """Return time and dynamic energy of one run on the unit that takes it."""
-        known = self._costs.get(operator)
-        if known is None:
-            known = self.place(operator).cost(operator)
-            if operator.replayed:
-                known = replace(known, host_s=0.0)
-            self._costs[operator] = known
-        return known
+        """Return time and dynamic energy of one run on the unit that runs it."""
+        if operator not in self._costs:
+            cost = self.place(operator).cost(operator)
+            self._costs[operator] = replace(cost, host_s=0.0) if operator.replayed else cost
+        return self._costs[operator]
 
     def issue_s(self, items: Iterable[tuple[MatMul | Elementwise | Collective | Overlapped, int]]) -> float:
-        """Return the time the host needs to issue operators, each given with how often it is repeated.
+        """Return the time the host needs to issue operators, each given with its number of repetitions.
 
         Notes
         -----
-        A collective is a call of the framework like any other. One beside the product that it feeds is part
-        of that product's call (Transformer Engine's user buffers).
+        A collective is a call of the framework like any other, except where it overlaps with the product that
+        it feeds and is part of that product's call (Transformer Engine's user buffers).
         """
 
         def each_s(one: MatMul | Elementwise | Collective | Overlapped) -> float:
@@ -427,7 +423,7 @@ class Node:
         return math.fsum(each_s(one) * times for one, times in items)
 
     def host_cost(self, operator: Transfer | HostWork) -> Cost:
-        """Return time and dynamic energy of what the host does for this accelerator.
+        """Return time and dynamic energy of the host's work or transfer for this accelerator.
 
         Raises
         ------

@@ -1,7 +1,9 @@
-"""Operators, tasks and the graph of a training step.
+"""Operators, tasks and the graph of a training step, which the workload hands to the engine.
 
-Uneven all-to-alls carry a skew: the share of a rank's bytes for each peer, and the nodes that copies of a
-token visit. Many products at once are shapes as arrays, so that a unit prices them all in one go.
+`StepGraph` holds `Task`s, each an `Operator` on a class of identical ranks: a product (`MatMul`), work
+without one (`Elementwise`), a `Collective`, a product with a collective beside it (`Overlapped`), a
+`Sequence` of these, a `Transfer` or `HostWork`. An uneven all-to-all has a `Skew` (bytes per pair of members)
+or a `Spread` (nodes that copies of a token visit). `MatMuls` holds many products as arrays.
 """
 
 from __future__ import annotations
@@ -20,42 +22,42 @@ from simulator.errors import WorkloadError
 from simulator.layout import COPIES, RankLayout
 
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-"""Golden section; multiples of it, modulo one, keep away from each other (Knuth, The Art of Computer
-Programming, volume 3, section 6.4, theorem S). Dimensionless."""
+"""Golden section, whose multiples modulo one are evenly spread (Knuth, The Art of Computer Programming,
+volume 3, section 6.4, theorem S)."""
 MOST_PASSES = 1000
-"""Passes over rows and columns after which they are balanced or not; dimensionless."""
+"""Most iterations of the scaling of rows and columns in `_skew_matrix`."""
 _HALVINGS = 200
-"""Halvings of the interval that holds the ratio of neighbouring loads: past double precision."""
+"""Steps of the bisection in `load_ratio`; past double precision."""
 BALANCED = 1e-9
-"""Difference of a column from its sum, over the mean column, that is none; dimensionless."""
+"""Tolerance of the column sums, over the mean column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skew:
-    """Unevenness of an all-to-all: some members get more than others, and each has favourites.
+    """Traffic matrix of an uneven all-to-all among n members, such as the dispatch of tokens to experts.
 
     Notes
     -----
-    The matrix has row sums of one n-th each (everybody has as many tokens), column sums after `loads`, and
-    within them prefers pairs after `affinity`: the matrix nearest to those preferences with these sums, found
-    by scaling columns and rows in turn (Sinkhorn, Ann. Math. Statist. 35 (1964) 876).
+    All members send equally much (rows). Received amounts follow `loads` (columns). Within these sums, each
+    member prefers some members to others by `affinity`: the matrix is the one nearest to these preferences,
+    found by scaling columns and rows in turn (Sinkhorn, Ann. Math. Statist. 35 (1964) 876).
 
-    What member i sends to the member k places further on the ring of favourites falls geometrically with k,
-    as loads of experts do. Favourites are spread over the group by the golden section, so that they are
-    neither all near nor all far; what a member sends itself is no matter of preference. Of several patterns
-    the k-th has its busy members, and everybody's first favourite, as many k-ths of all places further on.
+    A member's preferences fall geometrically over the other members, in an order that the golden section
+    spreads over the group, so that favourites are neither all near nor all far. Blocks of a model may have
+    different matrices, `patterns` in number: in pattern k, the busy members and everybody's first favourite
+    are shifted by k/`patterns` of the group.
     """
 
     loads: tuple[float, ...]
-    """What each member gets over the mean, shape [n]; mean 1, dimensionless."""
+    """Received amount of each member over the mean, shape [n]; mean 1, dimensionless."""
     affinity: float = 1.0
-    """What a member's first favourite gets from it over the mean of all others; 1 for none."""
+    """Preference for the first favourite over the mean preference; 1 for none. Dimensionless."""
     returns: bool = False
-    """Whether what was sent comes back, so that the matrix is turned round."""
+    """Whether this is the way back, with the transposed matrix."""
     pattern: int = 0
-    """Which of `patterns` it is; dimensionless."""
+    """Number of the pattern, from 0."""
     patterns: int = 1
-    """Patterns that exchanges of different blocks go by in turn; 1 if all are alike. Dimensionless."""
+    """Number of patterns, which the blocks of a model use in turn; 1 if all blocks are alike."""
 
     def __post_init__(self) -> None:
         n = len(self.loads)
@@ -78,39 +80,38 @@ class Skew:
 
     @property
     def even(self) -> bool:
-        """Whether all pairs exchange the same."""
+        """Whether all pairs exchange equally much."""
         return self.affinity == 1.0 and len(set(self.loads)) == 1
 
     def turned(self) -> Skew:
-        """Return the way back."""
+        """Return the skew of the way back."""
         return replace(self, returns=not self.returns)
 
     @property
     def every(self) -> tuple[Skew, ...]:
-        """All patterns, each the same way."""
-        return tuple(replace(self, pattern=one) for one in range(self.patterns))
+        """Skews of all patterns, in the same direction."""
+        return tuple(replace(self, pattern=pattern) for pattern in range(self.patterns))
 
     def matrix(self) -> np.ndarray:
-        """Return what goes from member to member over the mean of all pairs, shape [n, n]."""
-        found = _matrix(self.loads, self.affinity, self.pattern, self.patterns)
-        return found.T if self.returns else found
+        """Return the traffic from each member (row) to each (column) over the mean of all pairs, [n, n]."""
+        traffic = _skew_matrix(self.loads, self.affinity, self.pattern, self.patterns)
+        return traffic.T if self.returns else traffic
 
 
 def load_ratio(count: int, peak: float) -> float:
-    """Return the ratio of neighbouring loads that fall geometrically from `peak` times their mean.
+    """Return the ratio of a geometric series of `count` loads whose first is `peak` times their mean.
 
     Parameters
     ----------
     count : int
-        Loads.
+        Number of loads.
     peak : float
-        The largest over the mean, from 1 to `count`.
+        Largest load over the mean, 1 to `count`.
 
     Notes
     -----
-    A geometric fall is the one family with a single parameter that reaches from equal loads (ratio 1) to one
-    that has everything (ratio 0). The root of peak = count (1 - r) / (1 - r^count), which falls with r, is
-    found by halving.
+    With a single parameter, geometric loads reach from equal ones (ratio 1) to a single one that has all
+    (ratio 0). The root r of peak = count (1 - r) / (1 - r^count) is found by bisection.
     """
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
@@ -123,62 +124,62 @@ def load_ratio(count: int, peak: float) -> float:
 
 
 def _peak(count: int, ratio: float) -> float:
-    return count / math.fsum(ratio**place for place in range(count))
+    """Return the first of `count` loads of mean 1 that fall by a ratio."""
+    return count / math.fsum(ratio**power for power in range(count))
 
 
 def geometric_loads(count: int, peak: float) -> tuple[float, ...]:
-    """Return loads over their mean that fall geometrically from `peak`; they add up to `count`."""
+    """Return `count` loads of mean 1 that fall geometrically from `peak`."""
     ratio = load_ratio(count, peak)
-    return tuple(_peak(count, ratio) * ratio**place for place in range(count))
+    return tuple(_peak(count, ratio) * ratio**power for power in range(count))
 
 
 @lru_cache(maxsize=64)
-def _matrix(loads: tuple[float, ...], affinity: float, pattern: int, patterns: int) -> np.ndarray:
-    """Return what a skew gives every pair over the mean, shape [n, n]."""
+def _skew_matrix(loads: tuple[float, ...], affinity: float, pattern: int, patterns: int) -> np.ndarray:
+    """Return the traffic matrix of a `Skew`, shape [n, n]; rows sum to n, columns to n times their load."""
     n = len(loads)
-    columns = np.roll(loads, pattern * n // patterns) * (n * n / math.fsum(loads))
-    wanted = np.ones(n)
+    column_sums = np.roll(loads, pattern * n // patterns) * (n * n / math.fsum(loads))
+    preference = np.ones(n)  # by how many places the receiver is further on than the sender
     if affinity > 1.0:
         favourites = np.roll(spread_places(n)[1:], -(pattern * (n - 1) // patterns))
-        wanted[favourites] = geometric_loads(n - 1, affinity)
-    every = np.arange(n)
-    found = wanted[(every - every[:, None]) % n] * columns
+        preference[favourites] = geometric_loads(n - 1, affinity)
+    members = np.arange(n)
+    traffic = preference[(members - members[:, None]) % n] * column_sums
     for _ in range(MOST_PASSES):
-        sums = found.sum(axis=0)
-        found = found * np.divide(columns, sums, out=np.ones(n), where=sums > 0.0)
-        found = found * (n / found.sum(axis=1, keepdims=True))
-        if np.abs(found.sum(axis=0) - columns).max() <= BALANCED * n:
+        sums = traffic.sum(axis=0)
+        traffic = traffic * np.divide(column_sums, sums, out=np.ones(n), where=sums > 0.0)
+        traffic = traffic * (n / traffic.sum(axis=1, keepdims=True))
+        if np.abs(traffic.sum(axis=0) - column_sums).max() <= BALANCED * n:
             break
-    found.flags.writeable = False
-    return found
+    traffic.flags.writeable = False
+    return traffic
 
 
 def spread_places(count: int) -> np.ndarray:
-    """Return so many places in an order in which neighbours stand far apart, 0 first; shape [count].
+    """Return a permutation of 0 to `count` - 1 whose neighbours lie far apart, 0 first; shape [count].
 
     Notes
     -----
-    Multiples, modulo the count, of the whole number without a common factor that is nearest to its golden
-    section: a permutation.
+    Multiples, modulo the count, of the coprime number that is nearest to its golden section.
     """
-    middle = GOLDEN * count
-    coprime = (one for one in range(1, count + 1) if math.gcd(one, count) == 1)
-    step = min(coprime, key=lambda one: abs(one - middle))
+    golden = GOLDEN * count
+    coprime = (number for number in range(1, count + 1) if math.gcd(number, count) == 1)
+    step = min(coprime, key=lambda number: abs(number - golden))
     return (step * np.arange(count)) % count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """Targets of the copies of one token: some of many, which a group's members share evenly."""
+    """Choice of experts for the copies of one token; the members of a group hold the experts evenly."""
 
     targets: int
     """Targets (experts) over the whole group."""
     copies: int
-    """Targets that a token goes to."""
+    """Different targets that a token goes to."""
     sets: int = 1
-    """Sets of neighbouring targets among which a token chooses first."""
+    """Sets of neighbouring targets, of which a token chooses some first."""
     chosen_sets: int = 1
-    """Sets that it may go to."""
+    """Number of sets that it chooses."""
 
     def __post_init__(self) -> None:
         reached = self.targets // self.sets * self.chosen_sets if self.sets > 0 else 0
@@ -190,25 +191,27 @@ class Spread:
             raise WorkloadError(msg)
 
     def nodes_visited(self, nodes: int) -> float:
-        """Return how many of so many nodes a token goes to on average.
+        """Return the mean number of nodes, of `nodes` in all, that a token goes to.
 
         Notes
         -----
-        Every choice of sets, and of targets within them, is taken to be as likely. A node with t targets in a
-        sets is missed with probability sum_i P(i of its sets chosen) C(reached - i t/a, k) / C(reached, k),
-        P hypergeometric. With sets as nodes this is the node-limited routing of DeepSeek-V3
-        (arXiv:2412.19437, section 2.1.2).
+        All choices of sets, and of targets within them, are equally likely. A node whose t targets lie in a
+        sets is missed with probability sum_i P(i) C(r - i t/a, k) / C(r, k), where P(i) is the hypergeometric
+        probability that i of its sets are chosen, r the number of targets in the chosen sets and k the number
+        of copies. With sets as nodes this is the node-limited routing of DeepSeek-V3 (arXiv:2412.19437,
+        section 2.1.2).
         """
-        size = self.targets // self.sets
-        reached = size * self.chosen_sets
-        here = self.targets // nodes
-        own = max(1, here // size)
-        ways = math.comb(self.sets, self.chosen_sets)
+        set_size = self.targets // self.sets
+        reachable = set_size * self.chosen_sets
+        node_targets = self.targets // nodes
+        node_sets = max(1, node_targets // set_size)
+        choices = math.comb(self.sets, self.chosen_sets)
         missed = 0.0
-        for met in range(min(own, self.chosen_sets) + 1):
-            chance = math.comb(own, met) * math.comb(self.sets - own, self.chosen_sets - met) / ways
-            left = reached - met * (here // own)
-            missed += chance * math.comb(left, self.copies) / math.comb(reached, self.copies)
+        for chosen in range(min(node_sets, self.chosen_sets) + 1):
+            others = math.comb(self.sets - node_sets, self.chosen_sets - chosen)
+            probability = math.comb(node_sets, chosen) * others / choices
+            elsewhere = reachable - chosen * (node_targets // node_sets)
+            missed += probability * math.comb(elsewhere, self.copies) / math.comb(reachable, self.copies)
         return nodes * (1.0 - missed)
 
 
@@ -222,7 +225,7 @@ class Phase(StrEnum):
 
 
 class Held(StrEnum):
-    """Operand of a product that may stay in a core while the other streams past."""
+    """Operand of a product that may stay in a core while the other operand streams past."""
 
     NONE = "none"
     A = "a"
@@ -230,9 +233,9 @@ class Held(StrEnum):
 
 
 class Role(StrEnum):
-    """Role of an operator in a transformer, by which it is fused, cast, cut, computed again or measured.
+    """Role of an operator in a transformer, by which it is fused, cast, cut, recomputed or measured.
 
-    A value is the name that tables and traces show; nothing is chosen by that name.
+    The text of a role is for tables and traces only.
     """
 
     OTHER = "other"
@@ -323,7 +326,7 @@ class CollectiveKind(StrEnum):
 
 
 class Lane(StrEnum):
-    """Ways between an accelerator's memory, that of its host, and the host's storage."""
+    """Direction of a transfer between an accelerator's memory, its host's memory, and the host's storage."""
 
     TO_HOST = "to_host"
     FROM_HOST = "from_host"
@@ -336,9 +339,9 @@ class MatMul:
     """A batched matrix product C[batch, m, n] = A[batch, m, k] B[batch, k, n] on one rank."""
 
     name: str
-    """What the product is, for people."""
+    """Name shown in tables and traces."""
     phase: Phase
-    """Forward, or one of the two backward products."""
+    """Forward product, or one of the two backward products."""
     batch: int
     """Number of independent products."""
     m: int
@@ -348,20 +351,20 @@ class MatMul:
     n: int
     """Columns of B and C."""
     held: Held = Held.NONE
-    """Operand that is a weight, hence may stay in the core; none for attention and weight gradients."""
+    """Operand that is a weight and so may stay in the core; none for attention and weight gradients."""
     element_bytes: float = 2
-    """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
+    """Bytes of one stored element of A, B and C, including its share of a block's scale."""
     result_bytes: float = 0.0
-    """Bytes that an element of C moves, where they are others (0: as many): sums in single precision are read
-    and written, and narrow operands make wide results."""
+    """Bytes moved per element of C, or 0 for `element_bytes`: accumulation in memory reads and writes single
+    precision, and narrow operands may have wider results."""
     on_chip: Matrices = Matrices.NONE
-    """What never leaves the chip: the score matrix of a fused attention kernel."""
+    """Matrices that never leave the chip, such as the scores of a fused attention kernel."""
     sparse: bool = False
-    """Whether of four neighbours in B two are zero and not stored, so that a unit that can may skip them."""
+    """Whether two of four neighbours in B are zero and not stored (2:4 sparsity)."""
     role: Role = Role.OTHER
-    """What it is in a transformer."""
+    """Role in a transformer."""
     replayed: bool = False
-    """Whether it is part of a graph that the host launches whole, so that it need not issue it."""
+    """Whether it is part of a graph that the host launches as a whole, so that issuing it takes no time."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.on_chip, Matrices):
@@ -387,7 +390,7 @@ class MatMul:
 
     @property
     def operand_bytes(self) -> float:
-        """Bytes read (A and B) and written (C) when each that leaves the chip is touched once."""
+        """Bytes read (A and B) and written (C) if each matrix off the chip is touched once."""
         a, b, c = self.elements_off_chip
         return self.batch * ((a + b) * self.element_bytes + c * self.moved_per_result)
 
@@ -412,7 +415,7 @@ class Elementwise:
     """Work without a product: norms, softmax, activations, embedding look-up, optimizer."""
 
     name: str
-    """What is done, for people."""
+    """Name shown in tables and traces."""
     phase: Phase
     """Part of the step."""
     flops: float
@@ -422,47 +425,47 @@ class Elementwise:
     written_bytes: float
     """Bytes written to memory."""
     issued: int = 1
-    """Operators of a framework that it stands for, which the host issues one by one."""
+    """Number of framework operators that it stands for, which the host issues one by one."""
     kernels: int = 0
-    """Kernels that they take in all beyond one each."""
+    """Number of kernels beyond one for each of them."""
     role: Role = Role.OTHER
-    """What it is in a transformer."""
+    """Role in a transformer."""
     casts: Role = Role.OTHER
-    """Product whose operand it writes in that product's format, if it is such a cast."""
+    """Role of the product whose operand it converts to that product's format; OTHER if it is no cast."""
     replayed: bool = False
-    """Whether it is part of a graph that the host launches whole, so that it need not issue it."""
+    """Whether it is part of a graph that the host launches as a whole, so that issuing it takes no time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-    """A communication of every rank of a class with its group along one axis of parallelism."""
+    """Communication of every rank of a class with its group along one axis of parallelism."""
 
     name: str
-    """What is communicated, for people."""
+    """Name shown in tables and traces."""
     phase: Phase
     """Part of the step."""
     kind: CollectiveKind
-    """What is done."""
+    """Kind of collective."""
     axis: str
-    """Axis of parallelism whose groups take part, as `RankLayout.groups` knows them, or ``pp``."""
+    """Axis of parallelism whose groups take part, as in `RankLayout.groups`, or ``pp``."""
     size: int
     """Ranks in a group (2 for a send)."""
     payload_bytes: float
-    """Bytes per rank before it: its shard for an all-gather, a send's message, else the whole vector."""
+    """Bytes per rank before it: a rank's shard for an all-gather, the message of a send, else the vector."""
     shift: int = 0
-    """For a send: how many places along the axis the receiver stands from the sender."""
+    """Of a send, the position of the receiver along the axis relative to the sender."""
     two_level: bool = False
-    """For an all-to-all over several nodes: whether it goes within nodes and between them in turn."""
+    """Of an all-to-all over several nodes, whether it runs between nodes and within nodes in turn."""
     spread: Spread | None = None
-    """With two levels: where copies of a token go, if it is sent to each node once."""
+    """Of a two-level all-to-all that sends a token to each node once, the targets of its copies."""
     skew: Skew | None = None
-    """For an all-to-all: what goes to whom, if not the same to everybody."""
+    """Traffic matrix of an all-to-all; None if all pairs exchange equally much."""
     algorithm: str = ""
-    """How it must be carried out (a value of `Algorithm`); empty for the fastest."""
+    """Algorithm to be used (a value of `Algorithm`); empty for the fastest."""
     servers: int = 0
-    """For a push or a pull: how many of the group's ranks hold a share of the vector."""
+    """Of a push or a pull, the number of the group's ranks that hold a share of the vector."""
     role: Role = Role.OTHER
-    """What it is in a transformer."""
+    """Role in a transformer."""
 
     def __post_init__(self) -> None:
         if type(self.kind) is not CollectiveKind:
@@ -474,7 +477,7 @@ class Collective:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """All that its price goes by, its payload and its class apart."""
+        """Fields that its duration depends on, other than the payload and the class."""
         return (
             self.kind,
             self.axis,
@@ -490,23 +493,23 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlapped:
-    """A product cut into pieces, with a collective that travels beside all of them but some.
+    """Product in pieces, with a collective that runs beside some of them.
 
     Notes
     -----
-    A ring of n ranks passes n - 1 shards on, each while the shard before is multiplied: with p pieces of g
-    seconds, of which a run alone, and a collective of C seconds the whole takes a g + max((p - a) g, C). With
-    p = a = 1 nothing overlaps; with a = 0 the collective has nothing to do with the product.
+    A ring of n ranks passes on n - 1 shards, each while the shard before is multiplied. With p pieces of g
+    seconds, a of which run alone, and a collective of C seconds the whole takes a g + max((p - a) g, C). With
+    p = a = 1 nothing overlaps; with a = 0 the collective is independent of the product.
     """
 
     product: MatMul
     """One piece of the product."""
     pieces: int
-    """How many there are."""
+    """Number of pieces."""
     alone: int
-    """Pieces during which nothing can travel: the first has yet to be made, or the last to arrive."""
+    """Pieces beside which the collective cannot run: data are not computed yet, or must be complete."""
     collective: Collective
-    """All that travels."""
+    """The collective as a whole."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.alone <= self.pieces or self.pieces < 1:
@@ -528,49 +531,49 @@ class Overlapped:
 
     @property
     def beside(self) -> int:
-        """Pieces beside which the collective travels."""
+        """Pieces beside which the collective runs."""
         return self.pieces - self.alone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sequence:
-    """Operators that a rank runs back to back, each run waiting for the one before."""
+    """Operators that a rank runs one after the other, such as a pass through a chunk."""
 
     name: str
-    """What the run is, e.g. ``"forward"``."""
+    """Name shown in traces, e.g. ``"forward"``."""
     phase: Phase
     """Part of the step."""
     items: tuple[tuple[MatMul | Elementwise | Collective | Overlapped, int], ...]
-    """Operators in order, each with how often it is repeated (identical layers)."""
+    """Operators in order, each with its number of repetitions (identical layers)."""
     microbatch: int = 0
-    """Which microbatch it works on."""
+    """Number of the microbatch."""
     chunk: int = 0
-    """Which chunk of its stage it runs through."""
+    """Number of the chunk of its stage."""
     ring: tuple[Collective, ...] = ()
-    """Traffic of context ranks before each of its identical layers, which other tasks carry before the first:
-    circuits turn to it between layers, too."""
+    """Ring exchanges of context ranks that run before each layer, so that circuits turn to them between
+    layers; before the first layer they are tasks of their own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transfer:
-    """Bytes of one rank that move between accelerator, host and the host's storage, beside compute."""
+    """Transfer between accelerator, host and the host's storage, beside compute."""
 
     name: str
-    """What is moved, e.g. ``"gradients"``."""
+    """Data that move, e.g. ``"gradients"``."""
     phase: Phase
     """Part of the step."""
     lane: Lane
-    """Which way; transfers of a class on one lane follow each other."""
+    """Direction; transfers of a class in one direction run one after the other."""
     moved_bytes: float
     """Bytes of one rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWork:
-    """Work of one rank that the processors of its host do, beside the accelerator's."""
+    """Work of the host's processors for one rank, beside the accelerator's compute."""
 
     name: str
-    """What is done, e.g. ``"adam"``."""
+    """Name shown in tables and traces, e.g. ``"adam"``."""
     phase: Phase
     """Part of the step."""
     flops: float
@@ -582,12 +585,12 @@ class HostWork:
 
 
 def takes_units(operator: Operator) -> bool:
-    """Return whether an operator, beside its class's compute, takes units from it.
+    """Return whether an operator that runs beside compute takes compute units (SMs) from it.
 
     Notes
     -----
-    Gathers of parameters and sums of gradients are kernels of the library. Sends and what parameter servers
-    push and pull hardly add up anything; expert exchanges that run beside work have kernels of their own.
+    Gathers of parameters and sums of gradients do, being kernels of the communication library. Sends, pushes
+    and pulls add up hardly anything; expert exchanges that overlap with work have kernels of their own.
     """
     return (
         isinstance(operator, Collective)
@@ -598,28 +601,28 @@ def takes_units(operator: Operator) -> bool:
 
 Operator = MatMul | Elementwise | Collective | Overlapped | Sequence | Transfer | HostWork
 BESIDE = Collective | Transfer | HostWork
-"""Operators that run beside a class's compute, not in its order."""
+"""Operators that run beside a class's compute stream rather than on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One operator on one class of identical ranks, after other tasks."""
+    """Node of a step graph: an operator on one class of identical ranks."""
 
     id: int
-    """Unique within the graph."""
+    """Id, unique within the graph."""
     rank_class: int
-    """Class of identical ranks that runs it (its sender, for a send)."""
+    """Class of identical ranks that runs it; the sending class of a send."""
     operator: Operator
-    """What is run."""
+    """Operator to run."""
     after: tuple[int, ...] = ()
-    """Ids of the tasks that must have finished."""
+    """Ids of the tasks that must have finished before it."""
     multiplicity: int = 1
-    """How often the operator is run back to back."""
+    """Number of times that the operator runs, back to back."""
     priority: int = 0
-    """Order on the class's compute stream; lower first. Ties go by id."""
+    """Order on the class's compute stream, lower first; ties go by id."""
     beside: bool = False
-    """Whether it runs beside the compute stream as soon as it can, one such task at a time: the work of a
-    server that lives on the same ranks."""
+    """Whether it runs beside the compute stream as soon as it can, one such task at a time: work of a
+    parameter server on the same ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -635,18 +638,18 @@ class StepGraph:
     tasks: tuple[Task, ...]
     """All tasks."""
     layout: RankLayout
-    """Which ranks form which groups; class *c* is pipeline stage *c*."""
+    """Ranks of every class and their groups; class *c* is pipeline stage *c*."""
     tokens: int
     """Tokens that the step trains on."""
     model_flops: float = 0.0
     """Floating-point operations of the model itself (no recomputation), for utilisation."""
     dropped_share: float = 0.0
-    """Share of the tokens' visits to experts that are left out because the expert is full, 0 to 1."""
+    """Share of token copies that are dropped because the expert is full, 0 to 1."""
     ends: tuple[tuple[int, ...], ...] = ()
-    """Where the graph holds several steps: the tasks that end each, in order. `tokens` and `model_flops` are
-    those of one step all the same."""
+    """For a graph of several steps, the ids of the tasks that end each step, in order; else empty. `tokens`
+    and `model_flops` are always of one step."""
     period: int = 1
-    """Steps after which such a run repeats itself."""
+    """Number of steps after which a graph of several steps repeats itself."""
 
     def __post_init__(self) -> None:
         known = {task.id for task in self.tasks}
@@ -680,16 +683,16 @@ class StepGraph:
 
 
 class Waits(Protocol):
-    """A task, of a step or of a recorded graph."""
+    """Task of a step graph or of a recorded graph."""
 
     @property
     def id(self) -> int:
-        """Its number."""
+        """Id, unique within the graph."""
         ...
 
     @property
     def after(self) -> tuple[int, ...]:
-        """Numbers of the tasks that it waits for."""
+        """Ids of the tasks that it waits for."""
         ...
 
 
@@ -697,7 +700,7 @@ TaskT = TypeVar("TaskT", bound=Waits)
 
 
 def topological_order(tasks: abc.Sequence[TaskT], name: str = "step graph") -> list[TaskT]:
-    """Return the tasks of a named graph so that each stands after those it waits for.
+    """Return tasks in an order in which each follows those it waits for; `name` is for the message.
 
     Raises
     ------
@@ -710,7 +713,7 @@ def topological_order(tasks: abc.Sequence[TaskT], name: str = "step graph") -> l
         for other in task.after:
             followers[other].append(task)
     order = [task for task in tasks if not task.after]
-    for task in order:  # which grows by those that nothing holds back any more
+    for task in order:  # the list grows while it is walked, by tasks that wait for nothing any more
         for follower in followers[task.id]:
             waiting[follower.id] -= 1
             if waiting[follower.id] == 0:
@@ -738,13 +741,13 @@ def total_flops(operator: Operator) -> float:
 
 
 def communications(operator: Operator) -> list[tuple[Collective, int]]:
-    """Return the collectives of an operator and how often each is run."""
+    """Return the collectives within an operator, each with the number of times it runs."""
     match operator:
         case Sequence():
             return [
-                (found, count * repeat)
-                for one, repeat in operator.items
-                for found, count in communications(one)
+                (collective, count * repeat)
+                for item, repeat in operator.items
+                for collective, count in communications(item)
             ]
         case Overlapped():
             return [(operator.collective, 1)]
@@ -765,7 +768,7 @@ class MatMuls:
     """
 
     m: Amount
-    """Rows of A and C; whole numbers of at least 1, shape (products,) or one for all, as for all four."""
+    """Rows of A and C. This and the next three are whole, at least 1, of shape (products,) or one for all."""
     k: Amount
     """Columns of A, rows of B."""
     n: Amount
@@ -773,18 +776,17 @@ class MatMuls:
     batch: Amount = 1
     """Number of independent products in each."""
     phase: Phase = Phase.FORWARD
-    """Forward, or one of the two backward products."""
+    """As for `MatMul`, like all fields below."""
     held: Held = Held.NONE
     """Operand that is a weight."""
     element_bytes: float = 2
-    """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
+    """Bytes of one stored element of A, B and C."""
     result_bytes: float = 0.0
-    """Bytes that an element of C moves, where they are others (0: as many): sums in single precision are read
-    and written, and narrow operands make wide results."""
+    """Bytes moved per element of C, or 0 for `element_bytes`."""
     on_chip: Matrices = Matrices.NONE
-    """What never leaves the chip."""
+    """Matrices that never leave the chip."""
     sparse: bool = False
-    """Whether of four neighbours in B two are zero and not stored."""
+    """Whether B has 2:4 sparsity."""
 
     def __post_init__(self) -> None:
         names = ("m", "k", "n", "batch")

@@ -1,7 +1,7 @@
-"""Trace of a step, spans on one clock, and its metrics: where the time, the energy and the money went.
+"""Trace of a run of the engine, and the metrics of a step derived from it: time, energy, cost and bounds.
 
-Every run lies between its critical path and its serial sum. Hardware is written off over its life. A run of
-several steps is judged by its steady state.
+A `Trace` is a list of spans on one clock. `summarise` attributes every rank's time to categories and every
+joule to parts. Of a run of several steps the steady state counts.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ PRODUCTS = "products"
 OTHER_WORK = "other work"
 """Category of norms, softmax, activations, look-ups and the optimizer."""
 ISSUE = "waiting for launches"
-"""Category of the time in which a class's operators are done before the host has issued the next."""
+"""Category of the time in which a class waits for the host to issue the next operator."""
 SERVING = "server"
-"""Where a class's ranks also serve: the channel of that work."""
+"""Channel of the work of a parameter server that runs on a class's ranks."""
 MEMORY_BOUND = "memory-bound"
-"""What is added to a category where the memory, not the unit, sets the time."""
-
+"""Suffix of a category where the memory, rather than the unit, sets the time."""
 LOADING_BOUND = "loading-bound"
-"""What is added where a core is loaded for longer than it multiplies."""
+"""Suffix of a category where loading a core takes longer than multiplying."""
 
 
 def category(operator: MatMul | Elementwise, cost: Cost) -> str:
-    """Return the name under which an operator's time is reported: its kind, and what slows the unit."""
+    """Return the category of an operator's time: its kind, with a suffix for the bottleneck."""
     kind = PRODUCTS if isinstance(operator, MatMul) else OTHER_WORK
     limits = {Bound.MEMORY: MEMORY_BOUND, Bound.PROGRAMMING: LOADING_BOUND}
     return f"{kind}, {limits[cost.bound]}" if cost.bound in limits else kind
@@ -65,24 +64,24 @@ class Stream(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """One thing that a class of identical ranks did from one instant to another."""
+    """Activity of a class of identical ranks on one of its streams, from start to end."""
 
     rank_class: int
     """Class of identical ranks."""
     stream: Stream
-    """What was busy."""
+    """Part of the class that was busy."""
     name: str
-    """What was done."""
+    """Name of the activity."""
     start_s: float
-    """Start, from the beginning of the step."""
+    """Start, from the beginning of the run."""
     end_s: float
-    """End."""
+    """End, from the beginning of the run."""
     microbatch: int = -1
     """Microbatch, or -1."""
     peer_class: int = -1
     """Receiving class of a send, or -1."""
     parts_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """For compute: seconds by category, adding up to the span."""
+    """Of compute, the seconds by category, which add up to the span."""
     task: int = -1
     """Task of the graph, or -1."""
 
@@ -93,27 +92,27 @@ class Span:
 
 
 SPAN_COLUMNS = ("rank_class", "stream", "start_s", "end_s", "microbatch", "peer_class", "task")
-"""Columns of a table of spans that read alike in every table."""
+"""Columns of `SpanTable` whose values mean the same in every table."""
 STREAMS = tuple(Stream)
-"""Streams, in the order in which columns number them."""
+"""Streams in the order of their numbers in `SpanTable.stream`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpanTable(Sequence[Span]):
-    """Spans as columns, of shape [spans] where nothing else is said; single ones are made when asked for."""
+    """Spans as columns of shape [spans]; `Span` objects are made when first asked for."""
 
     rank_class: np.ndarray
     """Class of identical ranks."""
     stream: np.ndarray
-    """Place in `STREAMS`."""
+    """Index into `STREAMS`."""
     name: np.ndarray
-    """Place in `names`."""
+    """Index into `names`."""
     names: tuple[str, ...]
-    """Names that occur."""
+    """Names of activities."""
     start_s: np.ndarray
-    """Starts, from the beginning of the step."""
+    """Starts, from the beginning of the run."""
     end_s: np.ndarray
-    """Ends."""
+    """Ends, from the beginning of the run."""
     microbatch: np.ndarray
     """Microbatch, or -1."""
     peer_class: np.ndarray
@@ -121,9 +120,9 @@ class SpanTable(Sequence[Span]):
     task: np.ndarray
     """Task of the graph, or -1."""
     categories: tuple[str, ...]
-    """Categories of compute that occur."""
+    """Categories of compute."""
     parts_s: np.ndarray
-    """Seconds by category, not a number where a span has none; shape [spans, categories]."""
+    """Seconds by category, NaN where a span has none; shape [spans, categories]."""
 
     @classmethod
     def of(cls, spans: Iterable[Span]) -> SpanTable:
@@ -131,14 +130,14 @@ class SpanTable(Sequence[Span]):
         every = tuple(spans)
         names = tuple(dict.fromkeys(span.name for span in every))
         categories = tuple(dict.fromkeys(part for span in every for part in span.parts_s))
-        places = {name: place for place, name in enumerate(names)}
+        indices = {name: index for index, name in enumerate(names)}
         parts_s = np.array(
             [[span.parts_s.get(part, np.nan) for part in categories] for span in every], dtype=float
         )
         return cls(
             rank_class=np.array([span.rank_class for span in every], dtype=np.int64),
             stream=np.array([STREAMS.index(span.stream) for span in every], dtype=np.int64),
-            name=np.array([places[span.name] for span in every], dtype=np.int64),
+            name=np.array([indices[span.name] for span in every], dtype=np.int64),
             names=names,
             start_s=np.array([span.start_s for span in every], dtype=float),
             end_s=np.array([span.end_s for span in every], dtype=float),
@@ -150,7 +149,7 @@ class SpanTable(Sequence[Span]):
         )
 
     def rows(self, kept: np.ndarray) -> SpanTable:
-        """Return some of the spans: a mask of shape [spans], or their places."""
+        """Return some of the spans, selected by a mask of shape [spans] or by indices."""
         names = (*SPAN_COLUMNS, "name", "parts_s")
         return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
@@ -162,8 +161,7 @@ class SpanTable(Sequence[Span]):
         return int(self.start_s.size)
 
     @cached_property
-    def _made(self) -> tuple[Span, ...]:
-        """Spans one by one."""
+    def _spans(self) -> tuple[Span, ...]:
         columns = (self.rank_class, self.stream, self.name, self.start_s, self.end_s, self.microbatch)
         rows = zip(
             *(column.tolist() for column in (*columns, self.peer_class, self.task, self.parts_s)), strict=True
@@ -180,7 +178,7 @@ class SpanTable(Sequence[Span]):
                 parts_s={
                     part: seconds
                     for part, seconds in zip(self.categories, parts_s, strict=True)
-                    if seconds == seconds  # noqa: PLR0124 - false of what is not a number
+                    if seconds == seconds  # noqa: PLR0124 - false for NaN
                 },
                 task=task,
             )
@@ -194,20 +192,20 @@ class SpanTable(Sequence[Span]):
     def __getitem__(self, index: slice) -> tuple[Span, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Span | tuple[Span, ...]:
-        return self._made[index]
+        return self._spans[index]
 
     def __iter__(self) -> Iterator[Span]:
-        return iter(self._made)
+        return iter(self._spans)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._made == tuple(other)
+        return isinstance(other, Sequence) and self._spans == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """Everything a run of the engine produced."""
+    """Result of a run of the engine."""
 
     spans: Sequence[Span]
     """All spans, in order of their end."""
@@ -218,9 +216,9 @@ class Trace:
     network_energy_j: float
     """Dynamic energy of transfers, all ranks."""
     reconfiguration_energy_j: float
-    """Energy of moving optical switch ports."""
+    """Energy of reconfigurations of optical switches."""
     reconfigurations: int
-    """How often circuits were changed."""
+    """Number of reconfigurations of circuits."""
     network_bytes: Mapping[str, float]
     """Bytes put on the wire by axis of parallelism, all ranks."""
     algorithms: Mapping[str, str]
@@ -252,7 +250,8 @@ class Trace:
         Parameters
         ----------
         most : int, optional
-            Events at most; of more spans those that end last are left out, and the last event says how many.
+            Most events. If there are more spans, those that end last are left out, and the last event says
+            how many.
         """
         hosted = bool((self.table.stream == STREAMS.index(Stream.HOST)).any())
         shown = [stream for stream in Stream if hosted or stream is not Stream.HOST]
@@ -309,24 +308,24 @@ class Trace:
 def outside_bytes(
     kind: CollectiveKind, n: int, local: int, payload_bytes: float, skew: Skew | None = None
 ) -> float:
-    """Return the least bytes that a rank sends out of its node in a collective without sums in switches.
+    """Return a lower bound of the bytes that a rank sends out of its node, without reduction in switches.
 
     Parameters
     ----------
     kind : CollectiveKind
-        What is done.
+        Kind of collective.
     n, local : int
-        Ranks of the group, and how many of them share a node; the same number in each.
+        Ranks of the group, and ranks of it in each node.
     payload_bytes : float
         Bytes per rank before the collective.
     skew : Skew, optional
-        Of an uneven all-to-all; its busiest port counts, sending or receiving.
+        Traffic matrix of an uneven all-to-all; its busiest port counts, sending or receiving.
 
     Notes
     -----
-    The bounds of ports (Chan et al. 2007, table 1) between nodes, whose ranks share the load: k nodes of g
-    ranks send 2 (k-1)/k of the vector in an all-reduce, (k-1)/k in its halves, (n-g)/n per rank in an
-    all-to-all, and a send all.
+    Bounds of ports (Chan et al. 2007, table 1) applied to nodes, whose ranks share the load: k nodes of g
+    ranks send 2 (k-1)/k of the vector in an all-reduce, (k-1)/k in a reduce-scatter or all-gather, (n-g)/n
+    per rank in an all-to-all, and all in a send.
     """
     nodes = max(1, n // local)
     vector = vector_bytes(kind, payload_bytes, n)
@@ -347,25 +346,26 @@ def outside_bytes(
 
 @dataclass(frozen=True, kw_only=True)
 class StepBound:
-    """Times below which no step can be."""
+    """Lower bounds of the step time."""
 
     compute_s: float
-    """All accelerators at their peak on the model's own operations, whatever the plan."""
+    """Time of the model's own operations with all accelerators at their peak, whatever the plan."""
     memory_s: float
-    """The fullest accelerator's memory moves what its optimizer must touch; all else may stay on chip."""
+    """Time of the fullest accelerator's memory to move what the optimizer must touch; all else may stay on
+    chip."""
     port_s: float
-    """Each accelerator's port outside its node sends what its plan must."""
+    """Time of an accelerator's port outside its node to send what the plan must send."""
 
     @property
     def step_time_s(self) -> float:
-        """The greatest of them (roofline: Williams et al., Commun. ACM 52 (2009) 65)."""
+        """Greatest of the bounds (roofline: Williams et al., Commun. ACM 52 (2009) 65)."""
         return max(self.compute_s, self.memory_s, self.port_s)
 
     @property
     def what(self) -> str:
-        """Name of the greatest of them."""
+        """Name of the greatest bound."""
         named = {"compute": self.compute_s, "memory": self.memory_s, "port": self.port_s}
-        return max(named, key=lambda one: named[one])
+        return max(named, key=lambda name: named[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,14 +402,14 @@ def default_economics() -> Economics:
 
 @dataclass(frozen=True, kw_only=True)
 class Steady:
-    """The part of a run in which steps repeat."""
+    """Steady state of a run: the part in which steps repeat."""
 
     trace: Trace
-    """What happened in it, on a clock that starts with it; energies and bytes are those of the whole run."""
+    """Trace of that part, on a clock that starts with it; its energies and bytes are of the whole run."""
     steps: int
-    """Steps that it holds, for times."""
+    """Number of steps in that part, by which times are divided."""
     run_steps: int
-    """Steps that the whole run holds, for energies and bytes."""
+    """Number of steps in the whole run, by which energies and bytes are divided."""
 
     @property
     def step_time_s(self) -> float:
@@ -418,7 +418,7 @@ class Steady:
 
 
 def step_ends_s(trace: Trace, graph: StepGraph) -> list[float]:
-    """Return when each step of a run ended, seconds; one number if the graph is a single step."""
+    """Return the end of each step of a run, in s."""
     if not graph.ends:
         return [trace.makespan_s]
     ended = dict(zip(trace.table.task.tolist(), trace.table.end_s.tolist(), strict=True))
@@ -426,13 +426,13 @@ def step_ends_s(trace: Trace, graph: StepGraph) -> list[float]:
 
 
 def steady(trace: Trace, graph: StepGraph) -> Steady:
-    """Return the steady state of a run: the whole of it if it holds one step, else its later steps.
+    """Return the steady state of a run; the whole run if it has one step.
 
     Notes
     -----
-    A quarter of the steps is left out at either end, for the first ones fill pipeline and network and nothing
-    follows the last one, and what remains is cut to whole periods; of two or three steps the time from the
-    first one's end to the last one's counts.
+    A quarter of the steps is left out at either end, as the first ones fill pipeline and network and nothing
+    follows the last one. The rest is cut to whole periods. Of two or three steps, the time from the end of
+    the first to the end of the last counts.
     """
     ends = step_ends_s(trace, graph)
     if len(ends) == 1:
@@ -446,7 +446,7 @@ def steady(trace: Trace, graph: StepGraph) -> Steady:
 
 
 def _cut(table: SpanTable, start_s: float, end_s: float) -> SpanTable:
-    """Return what of spans lies between two instants, on a clock that starts with the first."""
+    """Return spans clipped to a window of time, on a clock that starts with the window."""
     inside = table.rows((table.end_s > start_s) & (table.start_s < end_s))
     begin, finish = np.maximum(inside.start_s, start_s), np.minimum(inside.end_s, end_s)
     length_s = inside.end_s - inside.start_s
@@ -457,13 +457,13 @@ def _cut(table: SpanTable, start_s: float, end_s: float) -> SpanTable:
 
 
 EXPOSED = "exposed communication"
-"""Time in which a rank's compute waits for bytes."""
+"""Time in which a rank's compute waits for communication."""
 DARK = "reconfiguration"
-"""Time in which a rank's compute waits for its circuits to move."""
+"""Time in which a rank's compute waits for a reconfiguration of its circuits."""
 HOST = "waiting for the host"
-"""Time in which a rank's compute waits for transfers from and to its host, or for work of it."""
+"""Time in which a rank's compute waits for its host: transfers, or work of the processors."""
 BUBBLE = "pipeline bubble"
-"""Time in which a rank has nothing to do."""
+"""Time in which a rank's compute waits for other pipeline stages."""
 
 CATEGORIES = (
     PRODUCTS,
@@ -491,25 +491,25 @@ class StepMetrics:
     model_flop_utilisation: float
     """Model operations over peak operations in the step, dimensionless."""
     time_by_category_s: dict[str, float]
-    """Mean over ranks of the time by what compute did or waited for; adds up to the step."""
+    """Time by category, `CATEGORIES`, mean over ranks; adds up to the step time."""
     energy_j: float
     """Energy of the whole system over the step."""
     energy_by_component_j: dict[str, float]
-    """The same by component; adds up."""
+    """Energy by component; adds up to `energy_j`."""
     mean_power_w: float
     """Energy over time, all accelerators and the fabric."""
     dark_s: float
-    """Longest reconfiguration time of one rank class, hidden or not."""
+    """Time of reconfigurations, hidden or not, of the rank class where it is longest."""
     reconfigurations: int
-    """Changes of circuits."""
+    """Number of reconfigurations of circuits."""
     network_bytes: dict[str, float]
     """Bytes on the wire by axis, all ranks."""
     algorithms: dict[str, str]
-    """Collective algorithms that were chosen."""
+    """Algorithm chosen by collective and axis."""
     host_bytes: dict[str, float]
     """Bytes between accelerators, hosts and storage by lane, all ranks."""
     dropped_share: float = 0.0
-    """Share of visits to experts that were dropped, 0 to 1."""
+    """Share of token copies that full experts dropped, 0 to 1."""
 
     @property
     def energy_per_token_j(self) -> float:
@@ -519,7 +519,7 @@ class StepMetrics:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Intervals:
-    """Intervals in order that neither overlap nor touch; shape [n] each."""
+    """Intervals of time in ascending order that neither overlap nor touch; shape [n] each."""
 
     start_s: np.ndarray
     """Starts."""
@@ -528,7 +528,7 @@ class Intervals:
 
     @classmethod
     def merged(cls, start_s: np.ndarray, end_s: np.ndarray) -> Intervals:
-        """Return intervals in order, those joined that overlap or touch; shape [n] each."""
+        """Return the union of any intervals, given by starts and ends of shape [n] each."""
         long = end_s > start_s
         order = np.lexsort((end_s[long], start_s[long]))
         start_s, end_s = start_s[long][order], np.maximum.accumulate(end_s[long][order])
@@ -538,19 +538,20 @@ class Intervals:
         return cls(start_s=start_s[begins], end_s=end_s[ends])
 
     def common(self, others: Intervals) -> Intervals:
-        """Return what they have in common with others."""
+        """Return the intersection with others."""
         first = np.searchsorted(others.end_s, self.start_s, side="right")
         last = np.searchsorted(others.start_s, self.end_s, side="left")
-        met = np.maximum(last - first, 0)
-        mine = np.repeat(np.arange(met.size), met)
-        theirs = np.arange(mine.size) - np.repeat(np.cumsum(met) - met, met) + first[mine]
+        overlaps = np.maximum(last - first, 0)  # number of others that each interval overlaps
+        own_index = np.repeat(np.arange(overlaps.size), overlaps)
+        earlier = np.repeat(np.cumsum(overlaps) - overlaps, overlaps)
+        other_index = np.arange(own_index.size) - earlier + first[own_index]
         return Intervals(
-            start_s=np.maximum(self.start_s[mine], others.start_s[theirs]),
-            end_s=np.minimum(self.end_s[mine], others.end_s[theirs]),
+            start_s=np.maximum(self.start_s[own_index], others.start_s[other_index]),
+            end_s=np.minimum(self.end_s[own_index], others.end_s[other_index]),
         )
 
     def without(self, holes: Intervals) -> Intervals:
-        """Return what of them lies outside others."""
+        """Return the difference: the intervals without others."""
         if not holes.start_s.size:
             return self
         between = Intervals(start_s=np.append(-np.inf, holes.end_s), end_s=np.append(holes.start_s, np.inf))
@@ -558,22 +559,22 @@ class Intervals:
 
     @property
     def length_s(self) -> float:
-        """Length of all together."""
+        """Total length."""
         return math.fsum((self.end_s - self.start_s).tolist())
 
 
 def _busy(table: SpanTable, chosen: np.ndarray) -> Intervals:
-    """Return the time in which any of some spans, a mask of shape [spans], lasts."""
+    """Return the union of the spans that a mask of shape [spans] selects."""
     return Intervals.merged(table.start_s[chosen], table.end_s[chosen])
 
 
 def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     """Return the time of one class by category, which adds up to the makespan.
 
-    Idle compute counts as reconfiguration while circuits of the class move, else as exposed communication
-    while the class sends, receives or takes part in a collective, else as waiting for the host while that
-    works for the class, else as bubble. Of what a run of operators spends on communication within itself, as
-    much counts as reconfiguration as circuits move meanwhile.
+    While its compute is idle, the time counts as reconfiguration if circuits of the class move; else as
+    exposed communication if the class sends, receives or takes part in a collective; else as waiting for the
+    host if that works for the class; else as bubble. Communication inside a sequence of operators counts as
+    reconfiguration as far as circuits move meanwhile.
     """
     table = trace.table
     table = table.rows(np.flatnonzero((table.rank_class == rank_class) | (table.peer_class == rank_class)))
@@ -600,16 +601,19 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
 
 
 def _computing_s(table: SpanTable, computes: np.ndarray) -> defaultdict[str, float]:
-    """Return the time of spans of compute, a mask of shape [spans], by category, added up in their order."""
+    """Return the time by category of the spans of compute, given as a mask of shape [spans].
+
+    Times are added one by one in the order of the spans' starts, which `np.sum` would not do.
+    """
     times: defaultdict[str, float] = defaultdict(float)
     chosen = np.flatnonzero(computes)
     chosen = chosen[np.argsort(table.start_s[chosen], kind="stable")]
     parts_s = table.parts_s[chosen]
-    known = ~np.isnan(parts_s)
-    sums_s = np.cumsum(np.where(known, parts_s, 0.0), axis=0)  # one by one, as `np.sum` does not add
-    for part, place in zip(table.categories, range(known.shape[1]), strict=True):
-        if known[:, place].any():
-            times[EXPOSED if part == COMMUNICATION else part] += float(sums_s[-1, place])
+    present = ~np.isnan(parts_s)
+    sums_s = np.cumsum(np.where(present, parts_s, 0.0), axis=0)
+    for index, part in enumerate(table.categories):
+        if present[:, index].any():
+            times[EXPOSED if part == COMMUNICATION else part] += float(sums_s[-1, index])
     return times
 
 
@@ -627,15 +631,17 @@ def energy_by_component_j(
     Parameters
     ----------
     trace : Trace
-        Run of one or more steps.
-    node, fabric : Node, Fabric
-        What stands round the accelerators.
+        Trace of one or more steps.
+    node : Node
+        Accelerator, whose server adds fans and power supplies.
+    fabric : Fabric
+        Network between the accelerators.
     static_j : mapping of str to float
-        What accelerators and servers draw whatever they do, by part, joule over the time.
+        Static energy of all accelerators and servers over a step, by part.
     time_s : float
-        How long a step takes.
+        Step time.
     steps : float
-        Steps in the trace.
+        Number of steps in the trace.
     """
     energy = {part: joules / steps for part, joules in trace.compute_energy_j.items() if joules > 0.0}
     for part, joules in static_j.items():
@@ -648,13 +654,13 @@ def energy_by_component_j(
 
 
 def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> StepMetrics:
-    """Return what a step took.
+    """Return the metrics of a step.
 
     Notes
     -----
-    Static power of every accelerator, of its server and of the fabric is charged over the whole step: a
-    waiting laser is not free. Fans and power supplies are charged on all that stands in a server but its
-    network. Of a run that holds several steps, the mean of those in the steady state is told.
+    Static power of all accelerators, their servers and the fabric is charged over the whole step; a waiting
+    laser is not free. Fans and power supplies are charged on everything in a server except its network. Of a
+    run of several steps, the mean over the steady state is returned.
     """
     late = steady(trace, graph)
     whole, trace = trace, late.trace

@@ -1,7 +1,8 @@
-"""Law of the loss that noise of products costs, over size, tokens and noise, fitted on trainings that ship.
+"""Law of the training loss under noisy products, over model size, tokens and noise-to-signal ratio.
 
-Two forms are fitted on the rise of the loss over exact arithmetic: an additive term, and effective parameters
-(`Form`). The runs are those of ``heliograph accuracy law --train``; the fit takes milliseconds.
+The *rise* of the loss over exact arithmetic is fitted in two forms (`Form`) to small trainings that ship
+(``heliograph accuracy law --train`` makes them). The fit takes milliseconds; `FittedLaw` adds bootstrap
+bands.
 """
 
 from __future__ import annotations
@@ -22,89 +23,89 @@ from simulator.errors import ParameterError
 from simulator.units import ratio_from_db
 
 RUNS = Path(__file__).parent / "noise_law.csv"
-"""Trainings that ship, one row for each run, number of tokens and schedule."""
+"""Table of trainings that ships, with a row for each `Run`."""
 MILLION = 1e6
-"""Parameters by which sizes are quoted."""
+"""A million parameters, for messages."""
 DECIBEL = 10.0
 """Decibels in a power ratio of ten."""
 CONFIDENCE = 0.95
 """Confidence of bands."""
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
-"""Shares of draws below the ends of a band."""
+"""Quantiles at the ends of a band."""
 COMPUTE_OPTIMAL = 20.0
-"""Tokens a parameter of a compute-optimal run (Hoffmann et al., arXiv:2203.15556, table 3)."""
+"""Tokens per parameter of a compute-optimal run (Hoffmann et al., arXiv:2203.15556, table 3)."""
 _DRAWS, _SEED = 400, 19
 """Draws of the bootstrap, and their seed; choices."""
 _LEAST_RISE = 0.002
-"""Rise in nats below which a logarithm says nothing. Chance is more (`chaos_nats`), but to leave out all that
-it may have made would leave out the smaller half of some, which biases the fit."""
+"""Least rise in nats that is fitted, as the logarithm of a smaller one is meaningless; a choice. Chance alone
+is larger (`chaos_nats`), but leaving out all rises that small would bias the fit."""
 MOST_TIMES = 100.0
-"""Tokens over those of exact arithmetic beyond which no run goes on; a choice."""
+"""Most tokens of a noisy run over those of the exact run in `Law.more_tokens`; a choice."""
 _TRIED, _SETTLED = 60, 1e-6
-"""Numbers of tokens among which the first that does is sought, and how closely it is found."""
+"""Grid points, and relative tolerance, of the search in `Law.more_tokens`."""
 NOTHING_DB = 60.0
-"""Signal to noise from which noise is none: what it does to a loss is chance."""
+"""Signal-to-noise ratio from which noise has no effect but chance."""
 _EXPONENTS = np.linspace(0.05, 1.0, 20)
-"""Exponents that the exact loss is tried with."""
+"""Grid of the exponents in `fit_exact`."""
 
 Vector = NDArray[np.float64]
 
 
 class Kind(StrEnum):
-    """Error of products in a run."""
+    """Kind of error in the products of a run."""
 
     EXACT = "exact"
     WHITE = "white"
-    """Gaussian, a set share of each result's mean square."""
+    """Gaussian noise added to results, a set share of their mean square."""
     NEAREST = "nearest"
-    """Operands rounded to nearest, one scale per row and column."""
+    """Operands rounded to nearest, with a scale per row of A and column of B."""
     STOCHASTIC = "stochastic"
-    """The same, rounded stochastically."""
+    """Operands rounded stochastically, with such scales."""
     FP8 = "fp8"
-    """E4M3, gradients in E5M2, one scale per tensor."""
+    """Operands in E4M3, gradients in E5M2, with a scale per tensor."""
     NVFP4 = "nvfp4"
-    """E2M1 in blocks of 16 with scales in E4M3, gradients rounded stochastically."""
+    """Operands in E2M1, in blocks of 16 with scales in E4M3, gradients rounded stochastically."""
 
 
 class Where(StrEnum):
-    """Products that err."""
+    """Products of the model that have the error."""
 
     ALL = "all"
     BLOCKS = "blocks"
-    """Those of blocks with weights, as in training in fp8 and nvfp4; attention and head are exact."""
+    """Products of blocks with weights, as in fp8 and nvfp4 training; attention and head are exact."""
 
 
 class Passes(StrEnum):
-    """Passes whose products err."""
+    """Passes whose products have the error."""
 
     ALL = "all"
     FORWARD = "forward"
-    """Gradients are exact."""
+    """Forward pass; gradients are exact."""
     GRAD_INPUT = "grad_input"
-    """Gradients of activations alone, of both operands where neither is a weight."""
+    """Gradients of activations only; in products of two activations, of both operands."""
     GRAD_WEIGHT = "grad_weight"
-    """Gradients of weights alone."""
+    """Gradients of weights only."""
 
 
 class Schedule(StrEnum):
-    """Course of the learning rate after its rise."""
+    """Learning rate after the warm-up."""
 
     CONSTANT = "constant"
     DECAYED = "decayed"
 
 
 class Form(StrEnum):
-    """Form of the law; e is noise to signal, N parameters, D tokens, L the loss of exact arithmetic."""
+    """Form of the law: e noise-to-signal ratio, N parameters, D tokens, L(N, D) loss of exact arithmetic."""
 
     ADDITIVE = "additive term"
-    """L(N, D) + c e^p N^g (D/N)^h."""
+    """Loss L(N, D) + c e^p N^g (D/N)^h."""
     EFFECTIVE = "effective parameters"
-    """L(N / (1 + k e^p), D)."""
+    """Loss L(N / (1 + k e^p), D)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Loss of one training at one number of tokens."""
+    """Validation loss of one training after a number of tokens."""
 
     width: int
     """Width of the model."""
@@ -113,32 +114,32 @@ class Run:
     kind: Kind
     """Error of its products."""
     level: float
-    """Signal to noise in dB of white noise; bits of rounding; else 0."""
+    """Signal-to-noise ratio in dB of white noise; bits of rounding; else 0."""
     products: Where
-    """Products that err."""
+    """Products with the error."""
     passes: Passes = Passes.ALL
-    """Passes whose products err."""
+    """Passes with the error."""
     seed: int
-    """Seed of weights, batches and draws."""
+    """Seed of weights, batches and noise."""
     tokens: int
-    """Tokens read."""
+    """Tokens trained on."""
     tokens_per_parameter: float
-    """Those asked for, over parameters."""
+    """Requested tokens over parameters, of which `tokens` are a whole number of batches."""
     schedule: Schedule
-    """Course of its rate."""
+    """Learning rate."""
     loss: float
-    """Validation loss through its own arithmetic, nats per byte."""
+    """Validation loss with its own arithmetic, nats per byte."""
     exact_loss: float
-    """Validation loss of its weights through exact products, nats per byte."""
+    """Validation loss of its weights with exact products, nats per byte."""
 
     @property
     def training(self) -> tuple[Any, ...]:
-        """What points of one training share."""
+        """Fields that runs of one training have in common."""
         return (self.width, self.kind, self.level, self.products, self.passes, self.seed)
 
     @property
     def pair(self) -> tuple[Any, ...]:
-        """What it shares with its exact twin."""
+        """Fields that a run and its exact twin have in common."""
         return (self.width, self.seed, self.tokens, self.schedule)
 
 
@@ -173,13 +174,13 @@ class Rise:
     run: Run
     """The run."""
     nats: float
-    """Its loss minus that of its exact twin, nats per byte."""
+    """Loss minus that of its exact twin, nats per byte."""
     exactly_judged: bool = False
-    """Whether its weights were judged through exact products."""
+    """Whether the loss is that of its weights with exact products."""
 
     @property
     def nsr(self) -> float:
-        """Noise to signal of a run with white noise, dimensionless power ratio."""
+        """Noise-to-signal power ratio of a run with white noise, dimensionless."""
         return ratio_from_db(-self.run.level)
 
 
@@ -191,7 +192,7 @@ def rises(
     passes: Passes = Passes.ALL,
     exactly_judged: bool = False,
 ) -> tuple[Rise, ...]:
-    """Return the rises of all runs of a kind that have an exact twin.
+    """Return the rises of all runs of a kind that have an exact twin and noise above `NOTHING_DB`.
 
     Parameters
     ----------
@@ -200,11 +201,11 @@ def rises(
     kind : Kind
         Error of products.
     products : Where
-        Products that err.
+        Products with the error.
     passes : Passes
-        Passes whose products err.
+        Passes with the error.
     exactly_judged : bool
-        Whether weights are judged through exact products; else through the arithmetic that trained them.
+        Whether losses with exact products are taken, rather than those with the run's own arithmetic.
     """
     runs = tuple(runs)
     exact = {run.pair: run.loss for run in runs if run.kind is Kind.EXACT}
@@ -222,20 +223,24 @@ def rises(
 
 
 def chaos_nats(runs: Iterable[Run]) -> float:
-    """Return what noise of nothing does to a loss, root mean square over runs, nats per byte.
+    """Return the difference of losses due to chance, root mean square over runs, nats per byte.
+
+    It is that of runs with negligible noise (`NOTHING_DB`) from their exact twins.
 
     Raises
     ------
     ParameterError
-        If no run has noise of nothing beside an exact twin.
+        If there is no such run.
     """
     runs = tuple(runs)
     exact = {run.pair: run.loss for run in runs if run.kind is Kind.EXACT}
-    found = [run.loss - exact[run.pair] for run in runs if run.level >= NOTHING_DB and run.pair in exact]
-    if not found:
+    differences = [
+        run.loss - exact[run.pair] for run in runs if run.level >= NOTHING_DB and run.pair in exact
+    ]
+    if not differences:
         msg = f"the table has no run with noise at {NOTHING_DB:g} dB, by which chance is told"
         raise ParameterError(msg)
-    return math.sqrt(math.fsum(one**2 for one in found) / len(found))
+    return math.sqrt(math.fsum(nats**2 for nats in differences) / len(differences))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,32 +248,34 @@ class ExactLoss:
     """Loss of exact arithmetic, E + A/N^a + B/D^b, nats per byte."""
 
     floor: float
-    """E."""
+    """Irreducible loss E."""
     size: float
-    """A."""
+    """Coefficient A of the size."""
     size_exponent: float
-    """Exponent a."""
+    """Exponent a of the size."""
     data: float
-    """B."""
+    """Coefficient B of the tokens."""
     data_exponent: float
-    """Exponent b."""
+    """Exponent b of the tokens."""
 
     def __call__(self, parameters: float, tokens: float) -> float:
         """Return the loss at a size and a number of tokens."""
         return self.floor + self.of_size(parameters) + self.data * tokens**-self.data_exponent
 
     def of_size(self, parameters: float) -> float:
-        """Return the part that a finite size costs, nats per byte."""
+        """Return the term A/N^a, nats per byte."""
         return float(self.size * parameters**-self.size_exponent)
 
 
 def fit_exact(runs: Iterable[Run]) -> ExactLoss:
-    """Return the loss of exact arithmetic, by least squares over all exact runs of decayed schedule.
+    """Return the loss of exact arithmetic, by least squares over the exact runs with a decayed rate.
+
+    Exponents are tried on a grid; for each pair the coefficients follow from non-negative least squares.
 
     Raises
     ------
     ParameterError
-        If there are fewer than five such runs, or fewer than three sizes, which three coefficients fit alike.
+        If there are fewer than five such runs, or fewer than three sizes.
     """
     from scipy.optimize import nnls  # noqa: PLC0415 - takes its time
 
@@ -288,30 +295,36 @@ def fit_exact(runs: Iterable[Run]) -> ExactLoss:
         for b in _EXPONENTS:
             columns = np.stack([np.ones_like(loss), size**-a, data**-b], axis=1)
             scale = columns.max(0)
-            found = nnls(columns / scale, loss)[0] / scale
-            error = float(np.sum((columns @ found - loss) ** 2))
+            floor, of_size, of_data = coefficients = nnls(columns / scale, loss)[0] / scale
+            error = float(np.sum((columns @ coefficients - loss) ** 2))
             if best is None or error < best[0]:
-                names = ("floor", "size", "data", "size_exponent", "data_exponent")
-                best = (error, ExactLoss(**dict(zip(names, map(float, (*found, a, b)), strict=True))))
+                exact = ExactLoss(
+                    floor=float(floor),
+                    size=float(of_size),
+                    size_exponent=float(a),
+                    data=float(of_data),
+                    data_exponent=float(b),
+                )
+                best = (error, exact)
     assert best is not None  # noqa: S101 - the grid is not empty
     return best[1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """One form of the law with its coefficients."""
+    """Law of one form with its coefficients."""
 
     form: Form
-    """Form of it."""
+    """Form of the law."""
     coefficients: tuple[float, ...]
-    """Logarithm of its strength, exponent of noise to signal, logarithm of the factor of a constant rate; of
-    the additive term also the exponents of size and of tokens a parameter."""
+    """ln c (or ln k), exponent p, and the logarithm of the factor for a constant learning rate; of the
+    additive form also the exponents g and h."""
     exact: ExactLoss
     """Loss of exact arithmetic."""
 
     @property
     def noise_exponent(self) -> float:
-        """Exponent of the noise-to-signal ratio; 1 where the rise is proportional to noise."""
+        """Exponent p of the noise-to-signal ratio; 1 if the rise is proportional to noise."""
         return self.coefficients[1]
 
     def rise(
@@ -326,104 +339,100 @@ class Law:
         Parameters
         ----------
         nsr : float
-            Noise to signal of products, dimensionless power ratio.
+            Noise-to-signal power ratio of products, dimensionless.
         parameters : float
             Parameters in products.
         ratio : float
-            Tokens a parameter.
+            Tokens per parameter.
         schedule : Schedule
-            Course of the learning rate.
+            Learning rate.
         """
         if nsr == 0.0:
             return 0.0
-        known = _features(self.form, nsr, parameters, ratio, schedule)
-        return _risen(
-            self.form,
-            math.fsum(map(math.prod, zip(known, self.coefficients, strict=True))),
-            self.exact,
-            parameters,
-        )
+        regressors = _regressors(self.form, nsr, parameters, ratio, schedule)
+        logarithm = math.fsum(map(math.prod, zip(regressors, self.coefficients, strict=True)))
+        return _rise_from_log(self.form, logarithm, self.exact, parameters)
 
     def needed_db(self, nats: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> float:
-        """Return the signal to noise, dB, at which the loss rises by so many nats, with a decayed rate."""
-        fixed = _features(self.form, 1.0, parameters, ratio, Schedule.DECAYED)
-        strength = math.fsum(map(math.prod, zip(fixed, self.coefficients, strict=True)))
-        logarithm = (_strength(self.form, nats, self.exact, parameters) - strength) / self.noise_exponent
-        return -DECIBEL * logarithm / math.log(10.0)
+        """Return the signal-to-noise ratio in dB at which the loss rises by `nats`, with a decayed rate."""
+        regressors = _regressors(self.form, 1.0, parameters, ratio, Schedule.DECAYED)
+        at_one = math.fsum(map(math.prod, zip(regressors, self.coefficients, strict=True)))
+        log_nsr = (_log_of_rise(self.form, nats, self.exact, parameters) - at_one) / self.noise_exponent
+        return -DECIBEL * log_nsr / math.log(10.0)
 
     def more_tokens(self, nsr: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> float:
-        """Return how many times the tokens a run with noise takes to the loss of the exact run.
+        """Return the tokens with which a noisy run reaches the loss of the exact run, over its tokens.
 
         Parameters
         ----------
         nsr : float
-            Noise to signal of products, dimensionless power ratio.
+            Noise-to-signal power ratio of products, dimensionless.
         parameters : float
             Parameters in products.
         ratio : float
-            Tokens a parameter of the exact run.
+            Tokens per parameter of the exact run.
 
         Returns
         -------
         float
-            At least 1; infinite where `MOST_TIMES` do not do, as where a law has the noise cost more with
-            every token than it teaches.
+            At least 1; infinite if `MOST_TIMES` are not enough, as where noise costs more with every token
+            than the token teaches.
         """
         tokens, b = ratio * parameters, self.exact.data_exponent
 
-        def short(times: float) -> float:
-            """Return the loss minus that of the exact run."""
-            learnt = self.exact.data * tokens**-b * (1.0 - times**-b)
-            return self.rise(nsr, parameters, ratio * times) - learnt
+        def excess(times: float) -> float:
+            """Return the loss of the noisy run minus that of the exact one."""
+            gained = self.exact.data * tokens**-b * (1.0 - times**-b)
+            return self.rise(nsr, parameters, ratio * times) - gained
 
         tried = np.geomspace(1.0, MOST_TIMES, _TRIED).tolist()
         for low, high in itertools.pairwise(tried):
-            if short(high) <= 0.0:
-                return _first(short, low, high)
+            if excess(high) <= 0.0:
+                return _bisect(excess, low, high)
         return math.inf
 
 
-def _first(short: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function falls to zero between two factors."""
+def _bisect(excess: Callable[[float], float], low: float, high: float) -> float:
+    """Return the factor between two at which a function falls to zero."""
     while high / low > 1.0 + _SETTLED:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if short(middle) <= 0.0 else (middle, high)
+        low, high = (low, middle) if excess(middle) <= 0.0 else (middle, high)
     return high
 
 
-def _features(
+def _regressors(
     form: Form, nsr: float, parameters: float, ratio: float, schedule: Schedule
 ) -> tuple[float, ...]:
-    """Return what the coefficients of a form multiply."""
-    known = (1.0, math.log(nsr), float(schedule is Schedule.CONSTANT))
-    return (*known, math.log(parameters), math.log(ratio)) if form is Form.ADDITIVE else known
+    """Return the regressors of a form, one per coefficient of `Law`."""
+    common = (1.0, math.log(nsr), float(schedule is Schedule.CONSTANT))
+    return (*common, math.log(parameters), math.log(ratio)) if form is Form.ADDITIVE else common
 
 
-def _strength(form: Form, nats: float, exact: ExactLoss, parameters: float) -> float:
-    """Return the logarithm that is linear in the coefficients of a form, of a rise above zero."""
+def _log_of_rise(form: Form, nats: float, exact: ExactLoss, parameters: float) -> float:
+    """Return the logarithm that is linear in the coefficients, ln(rise) or ln(k e^p), of a positive rise."""
     if form is Form.ADDITIVE:
         return math.log(nats)
     share = nats / exact.of_size(parameters)
     return math.log(math.expm1(math.log1p(share) / exact.size_exponent))
 
 
-def _risen(form: Form, strength: float, exact: ExactLoss, parameters: float) -> float:
-    """Return the rise of such a logarithm, the inverse of `_strength`."""
+def _rise_from_log(form: Form, logarithm: float, exact: ExactLoss, parameters: float) -> float:
+    """Return the rise of such a logarithm, the inverse of `_log_of_rise`."""
     if form is Form.ADDITIVE:
-        return math.exp(strength)
-    lost = float(np.logaddexp(0.0, strength))
-    return exact.of_size(parameters) * math.expm1(exact.size_exponent * lost)
+        return math.exp(logarithm)
+    log_size_loss = float(np.logaddexp(0.0, logarithm))
+    return exact.of_size(parameters) * math.expm1(exact.size_exponent * log_size_loss)
 
 
 def fit(found: Sequence[Rise], form: Form, exact: ExactLoss) -> Law:
-    """Return a form of the law fitted to rises, by least squares of logarithms.
+    """Return the law of a form fitted to rises, by least squares of logarithms.
 
     Parameters
     ----------
     found : sequence of Rise
-        Rises of white noise; those below `_LEAST_RISE` are left out, as chance decides them.
+        Rises due to white noise; those below `_LEAST_RISE` are left out.
     form : Form
-        Form of it.
+        Form of the law.
     exact : ExactLoss
         Loss of exact arithmetic.
 
@@ -432,59 +441,59 @@ def fit(found: Sequence[Rise], form: Form, exact: ExactLoss) -> Law:
     ParameterError
         If fewer rises than coefficients are left.
     """
-    columns, target = _system(found, form, exact)
-    return _solved(columns, target, form, exact)
+    columns, target = _linear_system(found, form, exact)
+    return _solve(columns, target, form, exact)
 
 
-def _system(found: Sequence[Rise], form: Form, exact: ExactLoss) -> tuple[Vector, Vector]:
-    """Return the linear system of a form: a row for each rise."""
-    told = [one for one in found if one.nats > _LEAST_RISE]
+def _linear_system(found: Sequence[Rise], form: Form, exact: ExactLoss) -> tuple[Vector, Vector]:
+    """Return matrix, [rises, coefficients], and right-hand side of the least squares."""
+    fitted = [one for one in found if one.nats > _LEAST_RISE]
     rows = [
-        _features(form, one.nsr, one.run.parameters, one.run.tokens / one.run.parameters, one.run.schedule)
-        for one in told
+        _regressors(form, one.nsr, one.run.parameters, one.run.tokens / one.run.parameters, one.run.schedule)
+        for one in fitted
     ]
-    target = [_strength(form, one.nats, exact, one.run.parameters) for one in told]
+    target = [_log_of_rise(form, one.nats, exact, one.run.parameters) for one in fitted]
     return np.array(rows, dtype=float), np.array(target)
 
 
-def _solved(columns: Vector, target: Vector, form: Form, exact: ExactLoss) -> Law:
+def _solve(columns: Vector, target: Vector, form: Form, exact: ExactLoss) -> Law:
     if not len(target) or np.linalg.matrix_rank(columns) < columns.shape[1]:
         msg = (
             f"{len(target)} rises do not tell the coefficients of the law ({form}) apart; add sizes or levels"
         )
         raise ParameterError(msg)
-    found = np.linalg.lstsq(columns, target, rcond=None)[0]
-    return Law(form=form, coefficients=tuple(map(float, found)), exact=exact)
+    coefficients = np.linalg.lstsq(columns, target, rcond=None)[0]
+    return Law(form=form, coefficients=tuple(map(float, coefficients)), exact=exact)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """A number with the ends of its band, of confidence `CONFIDENCE`."""
+    """Estimate with its confidence interval, of `CONFIDENCE`."""
 
     low: float
-    """Lower end."""
+    """Lower end of the interval."""
     middle: float
-    """Number."""
+    """Estimate."""
     high: float
-    """Upper end."""
+    """Upper end of the interval."""
 
     @classmethod
     def of(cls, middle: float, draws: Iterable[float]) -> Band:
-        """Return a number with the band of its draws."""
+        """Return an estimate with the interval of its bootstrap draws."""
         low, high = np.quantile(np.array(list(draws)), _ENDS)
         return cls(low=float(low), middle=middle, high=float(high))
 
     def scaled(self, factor: float) -> Band:
-        """Return it times a factor above zero."""
+        """Return the band times a positive factor."""
         return Band(low=factor * self.low, middle=factor * self.middle, high=factor * self.high)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedLaw:
-    """A form of the law with the draws of its bootstrap."""
+    """Fitted law with the draws of its bootstrap."""
 
     law: Law
-    """The fit."""
+    """Fit to all trainings."""
     draws: tuple[Law, ...]
     """Fits to trainings drawn with replacement."""
 
@@ -495,50 +504,53 @@ class FittedLaw:
         )
 
     def needed_db(self, nats: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> Band:
-        """Return the signal to noise, dB, at which the loss rises by so many nats, with its band."""
+        """Return the signal-to-noise ratio in dB at which the loss rises by `nats`, with its band."""
         middle, *draws = [one.needed_db(nats, parameters, ratio) for one in (self.law, *self.draws)]
         return Band.of(middle, draws)
 
     def more_tokens(self, nsr: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> Band:
-        """Return the times the tokens to the exact run's loss, with the band; its ends may be infinite."""
+        """Return `Law.more_tokens` with its band, whose ends may be infinite."""
         middle, *draws = [one.more_tokens(nsr, parameters, ratio) for one in (self.law, *self.draws)]
         low, high = np.quantile(draws, _ENDS, method="higher")
         return Band(low=float(low), middle=middle, high=float(high))
 
 
 def fit_with_band(found: Sequence[Rise], form: Form, exact: ExactLoss) -> FittedLaw:
-    """Return a form fitted to rises, and to as many trainings drawn from theirs with replacement.
+    """Return the law of a form fitted to rises, with bootstrap draws over trainings.
 
-    Points of one training are drawn together, as they share weights. Draws that do not tell the coefficients
-    apart are drawn again.
+    Runs of one training are drawn together, as they are not independent. Draws that do not determine all
+    coefficients are repeated.
     """
     law = fit(found, form, exact)
-    told = [one for one in found if one.nats > _LEAST_RISE]
-    columns, target = _system(told, form, exact)
-    names = sorted({one.run.training for one in told})
-    groups = [np.array([one.run.training == name for one in told]).nonzero()[0] for name in names]
+    fitted = [one for one in found if one.nats > _LEAST_RISE]
+    columns, target = _linear_system(fitted, form, exact)
+    trainings = sorted({one.run.training for one in fitted})
+    groups = [
+        np.array([one.run.training == training for one in fitted]).nonzero()[0] for training in trainings
+    ]
     generator = np.random.default_rng(_SEED)
     draws: list[Law] = []
     while len(draws) < _DRAWS:
-        chosen = np.concatenate([groups[one] for one in generator.integers(len(groups), size=len(groups))])
-        if np.linalg.matrix_rank(columns[chosen]) == columns.shape[1]:
-            draws.append(_solved(columns[chosen], target[chosen], form, exact))
+        drawn = generator.integers(len(groups), size=len(groups))
+        rows = np.concatenate([groups[index] for index in drawn])
+        if np.linalg.matrix_rank(columns[rows]) == columns.shape[1]:
+            draws.append(_solve(columns[rows], target[rows], form, exact))
     return FittedLaw(law=law, draws=tuple(draws))
 
 
 def gradient_price(passes: Passes, runs: Sequence[Run] | None = None) -> Band:
-    """Return the rise of the loss by noise in gradients alone, nats per byte over noise to signal.
+    """Return the rise of the loss due to noise in gradients only, nats per byte per noise-to-signal ratio.
 
     Raises
     ------
     ParameterError
-        If no training of the table errs in these alone.
+        If no training of the table has noise in these passes only.
 
     Notes
     -----
-    Mean over trainings of the rise over noise to signal, decayed rate, at the most tokens. The band is
-    Student's t of their scatter, which is no less than the chance of each (`chaos_nats`). Trainings differ in
-    seed, size and level, so that it holds what is not proportional, too.
+    Mean over trainings of the rise over the noise-to-signal ratio, with a decayed rate and the most tokens.
+    The band is Student's t of their scatter, taken no smaller than chance (`chaos_nats`). Trainings differ in
+    seed, size and level, so that the band covers deviations from proportionality, too.
     """
     from scipy.stats import t  # noqa: PLC0415 - takes its time
 
@@ -562,31 +574,31 @@ def gradient_price(passes: Passes, runs: Sequence[Run] | None = None) -> Band:
 
 
 WITHIN = 10.0
-"""Times the largest size trained up to which a loss is told; a choice: a decade, as exponents are of one."""
+"""Factor beyond the trained sizes up to which the law is applied; a choice, the decade that sizes span."""
 NARROW = 10.0
-"""Widest band that counts as resolved, its upper end over its lower; a choice."""
+"""Largest ratio of a band's ends that counts as resolved; a choice."""
 
 
 def told_rises(
     name: str, parameters: float, snr_db: Mapping[str, float], runs: Sequence[Run] | None = None
 ) -> list[str]:
-    """Return sentences on the loss that systems cost a model by the law, or on why it is not told.
+    """Return sentences on the rise of a model's loss on each system by the law, or on why it is not resolved.
 
     Parameters
     ----------
     name : str
         Name of the model.
     parameters : float
-        Its parameters.
+        Its number of parameters.
     snr_db : mapping of str to float
-        Signal to noise of all products, dB, by system.
+        Signal-to-noise ratio of all products in dB, by system.
     runs : sequence of Run, optional
-        Trainings to fit; those that ship.
+        Trainings to fit; by default those that ship.
 
     Notes
     -----
-    A number is told within `WITHIN` times the sizes and within the noise that was trained, where the bands of
-    both forms together are narrower than `NARROW`.
+    A number is given within `WITHIN` of the trained sizes and up to the trained noise, if the bands of both
+    forms together are narrower than `NARROW`.
     """
     runs = read_runs() if runs is None else runs
     least, most = (one([run.parameters for run in runs]) for one in (min, max))

@@ -1,8 +1,8 @@
-"""Precision that a system delivers to a model's products, photonic cores and number formats by one law.
+"""Precision that a system delivers to a model's products, for photonic cores and number formats alike.
 
-The one currency is the executed signal-to-noise ratio on stated operands (`simulator.operands.statistics`);
-over many products noise over signal is averaged with multiply-accumulates as weights. A laser is sized for
-it, too.
+Precision is the executed signal-to-noise ratio on stated operands (`simulator.operands.statistics`). Over
+many products the noise-to-signal ratio is averaged, weighted by multiply-accumulates. `delivered` computes it
+for a system, `sized_core` sizes a laser for a target.
 """
 
 from __future__ import annotations
@@ -40,52 +40,56 @@ if TYPE_CHECKING:
     from heliograph.systems.system import System
 
 PLAIN_OPERANDS = OperandKind.GAUSSIAN
-"""Operands of a product that is no model's, where nobody names others; a choice."""
+"""Default operands of a product outside any model; a choice."""
 LENGTHS = (256, 4096, 16384)
-"""Lengths of a sum at which a core's precision is told; a choice."""
+"""Lengths of the sum in `precision_table`; a choice."""
 ROWS = 128
-"""Rows and columns of such a product; a choice."""
+"""Rows and columns of the products in `precision_table`; a choice."""
 STORED = "rounding of stored operands"
+"""Cause of noise: a plan stores operands of products in light in one byte."""
 KEPT = "rounding of kept operands"
-"""Causes of noise."""
+"""Cause of noise: activations are kept in fp8 from the forward to the backward pass."""
 SHOWN_FORMATS = ("bf16", "fp8", "int8")
-"""Number formats beside it; a choice."""
+"""Number formats in `precision_table`; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProduct:
-    """All products of a step that are alike: of one name, phase and shape."""
+    """All products of a step with the same name, phase and shape."""
 
     name: str
-    """What it is, for people."""
+    """Name shown in tables."""
     role: Role
-    """What it is in a transformer."""
+    """Role in a transformer."""
     phase: Phase
     """Forward, or one of the gradients."""
     rows: int
-    """M."""
+    """Rows of A, M."""
     length: int
-    """K."""
+    """Length of the sum, K."""
     columns: int
-    """N."""
+    """Columns of B, N."""
     element_bytes: float
     """Bytes of an operand's element as the plan stores it."""
     macs: float
-    """Multiply-accumulates of all of them."""
+    """Multiply-accumulates of all of them together."""
 
     def on(self, kind: OperandKind) -> tuple[Product, ...]:
-        """Return the product with operands of a kind, as many as there are statistics of it."""
-        found = statistics_of(kind, self.role, self.phase)
+        """Return the product with each of the statistics that a kind of operands has for it.
+
+        The multiply-accumulates, as weights, are divided evenly among them.
+        """
+        statistics = statistics_of(kind, self.role, self.phase)
         return tuple(
             Product(
-                operands=one,
+                operands=operands,
                 rows=self.rows,
                 length=self.length,
                 columns=self.columns,
                 phase=self.phase,
-                weight=self.macs / len(found),
+                weight=self.macs / len(statistics),
             )
-            for one in found
+            for operands in statistics
         )
 
 
@@ -103,31 +107,31 @@ _CAPTURED: Mapping[Role, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys((Role.HEAD_JOIN, Role.HEAD_LOGITS), ("head",)),
     }
 )
-"""Captured products that a product of a model is like."""
+"""Captured products whose statistics stand for a product of a model, by its role."""
 _LINEAR = ("qkv", "query", "key", "value", "projection", "up", "down")
-"""Captured products of which a layer without a name of its own may be any."""
-_BOTH_CHANGE = SCORES | VALUES
-"""Products of two activations: both gradients are those of an input, captured as the two phases."""
+"""Captured products whose statistics stand for a linear layer of any other role."""
+_TWO_ACTIVATIONS = SCORES | VALUES
+"""Products of two activations: both gradients are gradients of an input, but were captured as two phases."""
 
 
 @functools.cache
 def statistics_of(kind: OperandKind, role: Role, phase: Phase) -> tuple[Operands, ...]:
-    """Return the statistics of the operands of a model's product, captured ones of each layer."""
+    """Return the statistics of a model's product: of a captured kind, those of each matching capture."""
     if kind is not OperandKind.CAPTURED:
         return (operands_of(kind),)
     wanted = _CAPTURED.get(role, _LINEAR)
     phases = {phase}
-    if role in _BOTH_CHANGE and phase is Phase.GRAD_INPUT:
+    if role in _TWO_ACTIVATIONS and phase is Phase.GRAD_INPUT:
         phases = {Phase.GRAD_INPUT, Phase.GRAD_WEIGHT}
-    found = tuple(one.operands for one in load_laws() if one.product in wanted and one.phase in phases)
-    if not found:
+    captured = tuple(law.operands for law in load_laws() if law.product in wanted and law.phase in phases)
+    if not captured:
         msg = f"no operands of '{role}' in phase {phase} were captured; name another kind of operands"
         raise ParameterError(msg)
-    return found
+    return captured
 
 
 def matmuls_of(operator: Operator) -> Iterator[tuple[MatMul, int]]:
-    """Yield the products of an operator, each with how often it is run."""
+    """Yield the products of an operator, each with the number of times it runs."""
     match operator:
         case MatMul():
             yield operator, 1
@@ -142,35 +146,37 @@ def matmuls_of(operator: Operator) -> Iterator[tuple[MatMul, int]]:
 
 
 def products_of(graph: StepGraph) -> tuple[ModelProduct, ...]:
-    """Return the products of a step, alike ones together, largest first."""
+    """Return the products of a step, those of one name, phase and shape together, largest first."""
     return together(executions_of(graph))
 
 
 def executions_of(graph: StepGraph) -> Iterator[tuple[MatMul, int]]:
-    """Yield the products of a step, each with how often one rank of each class runs it."""
-    # Microbatches share their runs of operators, which are told apart by identity: hashing takes longer.
-    runs: dict[int, Operator] = {}
+    """Yield the products of a step, each with the number of times that one rank of each class runs it.
+
+    Microbatches share operators; these are identified by `id`, since hashing them takes longer.
+    """
+    operators: dict[int, Operator] = {}
     times: Counter[int] = Counter()
     for task in graph.tasks:
         operator = task.operator
-        which = id(operator.items) if isinstance(operator, Run) else id(operator)
-        runs.setdefault(which, operator)
-        times[which] += task.multiplicity
-    for which, operator in runs.items():
+        key = id(operator.items) if isinstance(operator, Run) else id(operator)
+        operators.setdefault(key, operator)
+        times[key] += task.multiplicity
+    for key, operator in operators.items():
         for product, count in matmuls_of(operator):
-            yield product, count * times[which]
+            yield product, count * times[key]
 
 
 def model_products(products: Iterable[MatMul]) -> tuple[ModelProduct, ...]:
-    """Return single products in the same form, alike ones together."""
+    """Return products as those of a model that runs each once."""
     return together((product, 1) for product in products)
 
 
 def together(products: Iterable[tuple[MatMul, int]]) -> tuple[ModelProduct, ...]:
-    """Return products, each with how often it is run, alike ones together, largest first."""
-    found: dict[ModelProduct, float] = {}
+    """Return products, given with the number of runs, summed by name, phase and shape, largest first."""
+    macs_of: dict[ModelProduct, float] = {}
     for product, count in products:
-        one = ModelProduct(
+        kind = ModelProduct(
             name=product.name,
             role=product.role,
             phase=product.phase,
@@ -180,37 +186,37 @@ def together(products: Iterable[tuple[MatMul, int]]) -> tuple[ModelProduct, ...]
             element_bytes=product.element_bytes,
             macs=1.0,
         )
-        found[one] = found.get(one, 0.0) + float(product.macs * count)
-    alike = [dataclasses.replace(one, macs=macs) for one, macs in found.items()]
-    return tuple(sorted(alike, key=lambda one: -one.macs))
+        macs_of[kind] = macs_of.get(kind, 0.0) + float(product.macs * count)
+    summed = [dataclasses.replace(kind, macs=macs) for kind, macs in macs_of.items()]
+    return tuple(sorted(summed, key=lambda product: -product.macs))
 
 
 def told_kinds() -> tuple[OperandKind, ...]:
-    """Return the kinds of operands that are told without a product's name: all but captured ones."""
+    """Return the kinds of operands that are the same for every product: all but captured ones."""
     return tuple(kind for kind in OperandKind if kind is not OperandKind.CAPTURED)
 
 
 def phase_of(kind: OperandKind) -> Phase:
-    """Return the phase of a product with operands of a kind: gradients belong to the backward pass."""
+    """Return the phase in which operands of a kind occur: gradients in the backward pass."""
     return Phase.GRAD_INPUT if kind is OperandKind.GRADIENTS else Phase.FORWARD
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionRow:
-    """Signal-to-noise ratio of a core on one kind of operands and one length, beside number formats."""
+    """Signal-to-noise ratios of a core and of number formats on one kind of operands and one length."""
 
     operands: OperandKind
     """Statistics of the operands."""
     length: int | None
-    """K; None for captured operands, each product in its own length."""
+    """Length of the sum; None for captured operands, where each product has its own."""
     core_db: float
-    """Of the core."""
+    """Signal-to-noise ratio of the core."""
     formats_db: dict[str, float]
-    """Of each number format, by its name."""
+    """Signal-to-noise ratio of each number format, by its name."""
 
 
 def precision_table(core: Core, lengths: Sequence[int] = LENGTHS) -> tuple[PrecisionRow, ...]:
-    """Return the precision of a core by operands and length, beside that of number formats.
+    """Return the precision of a core and of number formats by operands and length.
 
     Raises
     ------
@@ -226,21 +232,21 @@ def precision_table(core: Core, lengths: Sequence[int] = LENGTHS) -> tuple[Preci
                 name: FORMATS[name].predicted(operands, length, rows=ROWS, columns=ROWS, phase=phase).snr_db
                 for name in SHOWN_FORMATS
             }
-            found = predicted(spec, operands, length, rows=ROWS, columns=ROWS).snr_db
-            rows.append(PrecisionRow(operands=kind, length=length, core_db=found, formats_db=formats))
+            core_db = predicted(spec, operands, length, rows=ROWS, columns=ROWS).snr_db
+            rows.append(PrecisionRow(operands=kind, length=length, core_db=core_db, formats_db=formats))
     return (*rows, _captured_row(core))
 
 
 def _captured_row(core: Core) -> PrecisionRow:
-    """Return the precision on all captured products together, multiply-accumulates as weights."""
+    """Return the precision on all `captured_products` together."""
     products = captured_products()
     formats = {name: format_precision(FORMATS[name], products).snr_db for name in SHOWN_FORMATS}
-    found = core_precision(core, products).snr_db
-    return PrecisionRow(operands=OperandKind.CAPTURED, length=None, core_db=found, formats_db=formats)
+    core_db = core_precision(core, products).snr_db
+    return PrecisionRow(operands=OperandKind.CAPTURED, length=None, core_db=core_db, formats_db=formats)
 
 
 CAPTURED_LAYERS = 2
-"""Layers of each captured model that are told together; a choice."""
+"""Layers of each captured model in `captured_products`; a choice."""
 
 
 def captured_products() -> tuple[Product, ...]:
@@ -266,11 +272,11 @@ class Delivered:
     operands: OperandKind
     """Statistics of the operands."""
     parts: tuple[tuple[ModelProduct, Precision], ...]
-    """Each kind of product, and its precision."""
+    """Products, each with its precision."""
 
     @functools.cached_property
     def total(self) -> Precision:
-        """Of all products together, noise over signal averaged with multiply-accumulates as weights."""
+        """Precision of all products together, weighted by multiply-accumulates."""
         return average((product.macs, precision) for product, precision in self.parts)
 
     @property
@@ -279,7 +285,7 @@ class Delivered:
         return self.total.snr_db
 
     def rows(self) -> list[dict[str, str | float]]:
-        """Return a row for each kind of product, with its share of the work and what takes most."""
+        """Return a row for each product, with its share of the work and the cause of most noise."""
         whole = sum(product.macs for product, _ in self.parts)
         return [
             {
@@ -309,16 +315,16 @@ def delivered(
     Parameters
     ----------
     system : System
-        Photonic, or a GPU: its format, of products whose operands are stored in one byte; of others bf16.
+        The system. A GPU uses its format for products whose operands are stored in one byte, else bf16.
     products : sequence of ModelProduct
         As `products_of` returns them.
     kind : OperandKind
         Statistics of the operands.
     stored : NumberFormat, optional
-        Format of a plan, which products beside light have as those of a GPU do, and to which operands of
-        those in light are rounded where the plan stores them in one byte; bf16 without.
+        Format of the plan of a photonic system, bf16 by default: that of its electronic products, and that to
+        which operands of products in light are rounded where the plan stores them in one byte.
     kept : callable, optional
-        Says of a role and a phase whether one operand has been kept in fp8 since the forward pass.
+        From a role and a phase to whether one operand was kept in fp8 since the forward pass.
 
     Raises
     ------
@@ -327,76 +333,76 @@ def delivered(
     """
     if system.photonic is None:
         form = FORMATS[system.multiplied_as]
-        found = of_format(form, products, kind).parts
-        return Delivered(operands=kind, parts=tuple(_from_kept(one, kind, form, kept) for one in found))
-    form = stored or FORMATS["bf16"]
-    lit, others = divided(products, system.light)
-    light = tuple(_from_stored(one, kind, form) for one in of_core(system.photonic.core, lit, kind).parts)
-    electronic = of_format(form, others, kind).parts
-    return Delivered(
-        operands=kind, parts=tuple(_from_kept(one, kind, form, kept) for one in (*light, *electronic))
-    )
+        parts = of_format(form, products, kind).parts
+    else:
+        form = stored or FORMATS["bf16"]
+        in_light, others = divided(products, system.light)
+        light = of_core(system.photonic.core, in_light, kind).parts
+        parts = (*(_add_stored(part, kind, form) for part in light), *of_format(form, others, kind).parts)
+    return Delivered(operands=kind, parts=tuple(_add_kept(part, kind, form, kept) for part in parts))
 
 
-def _from_stored(
+def _add_stored(
     part: tuple[ModelProduct, Precision], kind: OperandKind, stored: NumberFormat
 ) -> tuple[ModelProduct, Precision]:
-    """Return a product in light, with the rounding of operands that are stored in one byte."""
-    return _rounded(part, kind, stored, STORED, product_rounding) if _in_format(stored, part[0]) else part
+    """Add the rounding of both operands of a product in light, if they are stored in one byte."""
+    if not _in_format(stored, part[0]):
+        return part
+    return _add_rounding(part, kind, stored, STORED, product_rounding)
 
 
-def _from_kept(
+def _add_kept(
     part: tuple[ModelProduct, Precision],
     kind: OperandKind,
     form: NumberFormat,
     kept: Callable[[Role, Phase], bool],
 ) -> tuple[ModelProduct, Precision]:
-    """Return a product with the rounding of the operand, no gradient, that was kept in one byte."""
+    """Add the rounding of the operand, not the gradient, that was kept in fp8 since the forward pass."""
     product, _ = part
     if _in_format(form, product) or not kept(product.role, product.phase):
         return part
     second = product.phase is Phase.GRAD_INPUT
-    return _rounded(part, kind, FORMATS["fp8"], KEPT, lambda a, b: b if second else a)
+    return _add_rounding(part, kind, FORMATS["fp8"], KEPT, lambda a, b: b if second else a)
 
 
-def _rounded(
+def _add_rounding(
     part: tuple[ModelProduct, Precision],
     kind: OperandKind,
     form: NumberFormat,
     cause: str,
-    taken: Callable[[float, float], float],
+    combine: Callable[[float, float], float],
 ) -> tuple[ModelProduct, Precision]:
-    """Return a product with one more cause of noise: what is taken of the rounding of A and B to a format."""
-    product, found = part
-    alike = product.on(kind)
+    """Add a cause of noise to a product: a combination of the rounding of A and of B to a format."""
+    product, precision = part
+    variants = product.on(kind)
     noise = math.fsum(
-        taken(
+        combine(
             *form.operand_rounding(
                 one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
             )
         )
         / one.operands.coherence
-        for one in alike
+        for one in variants
     )
-    return product, Precision(noise={**found.noise, cause: noise / len(alike)})
+    return product, Precision(noise={**precision.noise, cause: noise / len(variants)})
 
 
 def _in_format(form: NumberFormat, product: ModelProduct) -> bool:
-    """Return whether a product's operands are stored in a narrow format."""
+    """Return whether a product's operands are stored in a format, if it is a narrow one."""
     return form.narrow and product.element_bytes < 2
 
 
 def divided(
     products: Iterable[ModelProduct], light: LightShares | None
 ) -> tuple[tuple[ModelProduct, ...], tuple[ModelProduct, ...]]:
-    """Return the products that run in light and those that do not, each with its share of the work.
+    """Return the products in light and the electronic ones, each with its part of the multiply-accumulates.
 
     Parameters
     ----------
     products : iterable of ModelProduct
         As `products_of` returns them.
     light : LightShares or None
-        What runs in light; None for all.
+        Share of each kind that runs in light; None if all do.
     """
     if light is None:
         return tuple(products), ()
@@ -416,7 +422,7 @@ def of_core(core: Core, products: Sequence[ModelProduct], kind: OperandKind = DE
 
 
 def format_precision(form: NumberFormat, products: Iterable[Product]) -> Precision:
-    """Return the precision that a number format delivers to products together, by their weights."""
+    """Return the precision that a number format delivers to products, averaged by their weights."""
     return average(
         (
             one.weight,
@@ -444,7 +450,7 @@ def of_format(
     kind : OperandKind
         Statistics of the operands.
     everywhere : bool
-        Whether products that a plan keeps in bf16 (attention and head of an fp8 plan) are in the format, too.
+        Whether the format also holds for products that a plan keeps in bf16 (attention and head in fp8).
     """
     parts = []
     for product in products:
@@ -457,13 +463,13 @@ def of_format(
 def target_db(
     target: str | float, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS
 ) -> float:
-    """Return the decibels of a target: a number, or what a number format delivers to the same products.
+    """Return the signal-to-noise ratio of a precision target in dB.
 
     Parameters
     ----------
     target : str or float
-        ``"fp8"``, ``"int8"`` or another of `electronic.formats.FORMATS`, in all products; or decibels,
-        with or without the unit.
+        A format of `electronic.formats.FORMATS` such as ``"fp8"``, whose ratio in all of the products is the
+        target; or decibels, with or without the unit.
     products : sequence of ModelProduct
         As `products_of` returns them.
     kind : OperandKind
@@ -487,7 +493,7 @@ def target_db(
 def sized_core(
     core: Core, target: str | float, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS
 ) -> Core:
-    """Return a core whose laser is just bright enough for a target over the products of a model.
+    """Return a core with the least laser power that reaches a precision target over a model's products.
 
     Parameters
     ----------
@@ -503,7 +509,7 @@ def sized_core(
     Raises
     ------
     LinkError
-        If no light reaches it.
+        If no laser power reaches it.
     """
     return _sized(typing.cast("Hashable", core), target, tuple(products), kind)
 
@@ -512,7 +518,7 @@ def sized_core(
 def _sized(
     hashed: Hashable, target: str | float, products: tuple[ModelProduct, ...], kind: OperandKind
 ) -> Core:
-    """Return the core sized once for all systems that have it: fabrics do not change its products."""
+    """Return a sized core, cached for systems that differ in their fabric only."""
     core = typing.cast("Core", hashed)
     each = [one for product in products for one in product.on(kind)]
     return with_laser_for(core, target_db(target, products, kind), each)

@@ -35,23 +35,23 @@ EXACT = "exact arithmetic"
 BFLOAT16 = "bf16"
 """Label of the GPU's numerics."""
 FLOAT8 = "fp8, scale per tensor"
-"""Label of a GPU's 8-bit numerics, which executes what an fp8 plan does: blocks' products with weights."""
+"""Label of fp8 with a scale per tensor, in blocks' products with weights, as in an fp8 plan."""
 FLOAT8_ROWS = "fp8, scale per row"
-"""The same with a scale for each row and column."""
+"""Label of fp8 with a scale per row and column, in the same products."""
 
 CHAOS_NATS = 0.0005
-"""Movement of the final loss of a seed by noise of nothing, standard deviation, nats per byte; measured with
-the small GPT, see docs/accuracy.md. For runs that measure no floor of their own."""
+"""Standard deviation of the final loss of a seed due to negligible noise (`NOTHING`), nats per byte; measured
+with the small GPT, see docs/accuracy.md. Used for runs that do not measure it themselves."""
 CONFIDENCE = 0.95
 """Confidence at which a difference counts as resolved."""
 INT8 = "int8, scale per row"
-"""Label of a GPU's 8-bit integers, in the same products."""
+"""Label of 8-bit integers, in the same products."""
 MXFP8 = "mxfp8"
-"""Label of its 8-bit numerics with a scale for 32 elements, in the same products."""
+"""Label of 8-bit floats with a scale per 32 elements, in the same products."""
 NVFP4 = "nvfp4"
-"""Label of its 4-bit numbers, in the same products; gradients are rounded stochastically."""
+"""Label of 4-bit floats, in the same products; gradients are rounded stochastically."""
 _KEPT_WIDE = ("scores", "values", "head")
-"""Products that a GPU keeps in bf16 where others go down to 8 or 4 bits."""
+"""Products that stay in bf16 where the others are in 8 or 4 bits."""
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -78,7 +78,7 @@ class Arithmetic:
 
     @property
     def identity(self) -> Any:  # noqa: ANN401 - what a cache hashes
-        """Identity of a finished run."""
+        """Fields that identify a finished run in a cache."""
         numerics: Any = self.analog or self.label
         if self.exact_products or self.passes > 1 or self.white_db is not None:
             return [numerics, self.exact_products, self.passes, self.white_db]
@@ -86,7 +86,7 @@ class Arithmetic:
 
 
 NOTHING = Arithmetic(label="exact, 60 dB noise", white_db=60.0)
-"""Noise of nothing, which shows how far chance alone moves a run."""
+"""Negligible noise, which shows how far chance alone moves a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class Accuracy:
     exact_evaluation: tuple[float, ...] = ()
     """Final validation loss of the trained model with all products exact, one per seed."""
     before: tuple[float, ...] = ()
-    """Rise of the loss by the arithmetic before a further training, one per seed; empty without one."""
+    """Rise of the loss due to the arithmetic before the training of `LEARNT`, one per seed; else empty."""
 
     @property
     def final(self) -> tuple[float, ...]:
@@ -130,7 +130,7 @@ class Accuracy:
 
     @property
     def largest_difference(self) -> float:
-        """Largest difference of a seed, of either sign; of noise of nothing, the least that can be told."""
+        """Largest absolute difference of a seed; of `NOTHING`, the least difference that can be resolved."""
         return max(map(abs, self.differences))
 
     @property
@@ -139,13 +139,7 @@ class Accuracy:
         return standard_error(self.differences)
 
     def resolved(self, floor: float) -> bool:
-        """Return whether the mean difference is told from chance (`is_resolved`).
-
-        Parameters
-        ----------
-        floor : float
-            Largest difference that noise of nothing makes, nats per byte.
-        """
+        """Return whether the mean difference is more than chance, above a floor in nats (`is_resolved`)."""
         return is_resolved(self.differences, floor)
 
     @property
@@ -168,14 +162,14 @@ class Accuracy:
 
 
 def is_resolved(differences: Sequence[float], floor: float) -> bool:
-    """Return whether the mean of paired differences is told from chance.
+    """Return whether the mean of paired differences is more than chance.
 
     Parameters
     ----------
     differences : sequence of float
-        One per seed, nats per byte.
+        Differences of losses, one per seed, nats per byte.
     floor : float
-        Largest difference that noise of nothing makes, nats per byte.
+        Largest difference due to negligible noise (`NOTHING`), nats per byte.
 
     Notes
     -----
@@ -190,7 +184,7 @@ def is_resolved(differences: Sequence[float], floor: float) -> bool:
 
 
 def difference_text(differences: Sequence[float], floor: float) -> str:
-    """Return the mean of paired differences with its standard error, or that it is not told from chance."""
+    """Return the mean of paired differences with its standard error as text, or that it is not resolved."""
     if not is_resolved(differences, floor):
         return UNRESOLVED
     return f"{statistics.fmean(differences):+.4f} \u00b1 {standard_error(differences):.4f}"
@@ -198,6 +192,8 @@ def difference_text(differences: Sequence[float], floor: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
+    """One training; picklable, for any process."""
+
     arithmetic: Arithmetic
     seed: int
     quick: bool
@@ -216,17 +212,17 @@ MODELS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """Shapes of the byte-level GPT by name; ``small`` is the one that `heliograph compare` trains."""
 LEARNT = "learnt"
-"""Name of the model that ships with its weights: it is trained further, not from the start."""
+"""Name of the model that ships with trained weights and is trained further."""
 _FINE_TUNING: Mapping[str, Any] = MappingProxyType(
     {"steps": 40, "batch": 2, "learning_rate": 2e-4, "decay_share": 0.5, "validation_windows": 16}
 )
-"""Its further training; choices."""
+"""Settings of its further training; choices."""
 
 
 def system_arithmetic(system: System) -> Arithmetic:
-    """Return how the products of a system come out, named by its core, or by its GPU's format.
+    """Return the arithmetic of a system's products, labelled by its core or its GPU's format.
 
-    Of a GPU in fp16 or fp32 it is bf16, whose products are no better than theirs.
+    A GPU in fp16 or fp32 is trained in bf16, which is no more precise.
     """
     analog = system.analog()
     if analog is None or system.photonic is None:
@@ -237,7 +233,7 @@ def system_arithmetic(system: System) -> Arithmetic:
 
 
 def products_of(arithmetic: Arithmetic) -> Products:
-    """Return what executes all products of an arithmetic."""
+    """Return the numerics of all products of an arithmetic, executed in torch."""
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
     from workloads.training.probes import EXACT_PRODUCTS, repeated  # noqa: PLC0415 - torch, only to execute
@@ -399,7 +395,7 @@ def train_all(
     Parameters
     ----------
     arithmetics : iterable of Arithmetic
-        What to train with; exact arithmetic is added.
+        Arithmetics to train with; exact arithmetic is added.
     seeds : iterable of int
         Seeds; a seed fixes weights, batches and noise, so runs of one seed are paired.
     quick : bool
@@ -409,14 +405,14 @@ def train_all(
     model : str
         Shape of the model, of `MODELS`; or `LEARNT`, which is trained further.
     steps : int, optional
-        Updates, if not the usual number.
+        Number of updates, in place of the default.
     progress : callable
-        Told the label of the run just done, runs done, and runs in all.
+        Called with the label of the run just done, the number of runs done, and the number in all.
 
     Returns
     -------
     dict of str to Accuracy
-        By label, exact arithmetic first.
+        Results by label, exact arithmetic first.
 
     Raises
     ------
@@ -440,7 +436,7 @@ def train_all(
         progress=progress,
     )
     curves = {(job.arithmetic.label, job.seed): one for job, one in zip(jobs, found, strict=True)}
-    return {label: _gathered(label, seeds, curves) for label in wanted}
+    return {label: _accuracy_of(label, seeds, curves) for label in wanted}
 
 
 def run_cached(
@@ -452,47 +448,48 @@ def run_cached(
     cache: TrainingCache,
     progress: OnProgress,
 ) -> list[dict[str, Any]]:
-    """Return the results of jobs in their order; those that a cache has are not run, others are kept there.
+    """Return the results of jobs in their order, from a cache where it has them, else by running them.
 
     Parameters
     ----------
     jobs : sequence
-        Picklable.
+        Picklable jobs.
     work : callable
-        Does a job: a function of a module.
+        Function of a module that does a job.
     key, label : callable
-        Key of a job in the cache, and what is told of it. Jobs of one key are run once.
+        From a job to its key in the cache, and to its label. Jobs with the same key are run once.
     cache : TrainingCache
-        Finished runs.
+        Store of finished runs, to which new ones are added.
     progress : callable
-        Told the label of the job just done, jobs done, and jobs in all.
+        Called with the label of the job just done, the number of jobs done, and the number in all.
     """
     keys = [key(job) for job in jobs]
-    found = {one: cache.load(one) for one in keys}
-    left = {one: job for one, job in zip(keys, jobs, strict=True) if found[one] is None}
+    results = {name: cache.load(name) for name in keys}
+    todo = {name: job for name, job in zip(keys, jobs, strict=True) if results[name] is None}
 
     def keep(job: Job, result: dict[str, Any]) -> None:
         cache.store(key(job), result)
-        found[key(job)] = result
-        progress(label(job), sum(found[one] is not None for one in keys), len(jobs))
+        results[key(job)] = result
+        progress(label(job), sum(results[name] is not None for name in keys), len(jobs))
 
-    run_all(list(left.values()), work, keep)
-    return [found[one] or {} for one in keys]
+    run_all(list(todo.values()), work, keep)
+    return [results[name] or {} for name in keys]
 
 
-def _gathered(
+def _accuracy_of(
     label: str, seeds: tuple[int, ...], curves: Mapping[tuple[str, int], dict[str, Any]]
 ) -> Accuracy:
-    mine = [curves[label, seed] for seed in seeds]
+    """Return the accuracy of an arithmetic from the results of all runs by label and seed."""
+    runs = [curves[label, seed] for seed in seeds]
     exact = [curves[EXACT, seed] for seed in seeds]
     return Accuracy(
         label=label,
-        steps=tuple(mine[0]["steps"]),
-        losses=tuple(tuple(curve["losses"]) for curve in mine),
-        reference=tuple(curve["losses"][-1] for curve in exact),
-        reference_losses=tuple(tuple(curve["losses"]) for curve in exact),
-        exact_evaluation=tuple(curve["exact_evaluation"] for curve in mine),
-        before=tuple(curve["before"] for curve in mine if curve["before"] is not None),
+        steps=tuple(runs[0]["steps"]),
+        losses=tuple(tuple(run["losses"]) for run in runs),
+        reference=tuple(run["losses"][-1] for run in exact),
+        reference_losses=tuple(tuple(run["losses"]) for run in exact),
+        exact_evaluation=tuple(run["exact_evaluation"] for run in runs),
+        before=tuple(run["before"] for run in runs if run["before"] is not None),
     )
 
 
@@ -505,10 +502,10 @@ def _key(job: _Job, cache: TrainingCache) -> str:
 
 
 TARGET_SHARE = 2.0 / 3.0
-"""Share of the steps after which exact arithmetic's loss is the target; the rest is room for the slower."""
+"""Share of the steps after which the loss of exact arithmetic is the target; slower runs have the rest."""
 CHAOS = 0.001
-"""Standard deviation, over seeds, of the relative steps of runs that differ by noise of nothing (60 dB);
-measured with the small GPT, see docs/accuracy.md."""
+"""Standard deviation over seeds of the relative steps of runs with negligible noise (60 dB); measured with
+the small GPT, see docs/accuracy.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -516,9 +513,9 @@ class StepsToLoss:
     """Steps to a target loss over those of exact arithmetic with the same seed."""
 
     ratios: tuple[float, ...]
-    """One per seed; `math.inf` where the run never got there."""
+    """Ratio of each seed; infinite if the run did not reach the target."""
     most: float
-    """Ratio that a run could show at most: all steps over those to the target."""
+    """Largest ratio that a run can show: all steps over those to the target."""
 
     @property
     def reached(self) -> bool:
@@ -527,17 +524,17 @@ class StepsToLoss:
 
     @property
     def mean(self) -> float:
-        """Mean ratio; infinite if a seed never got there."""
+        """Mean ratio; infinite if a seed did not reach the target."""
         return statistics.fmean(self.ratios) if self.reached else math.inf
 
     @property
     def least(self) -> float:
-        """Mean ratio with `most` for seeds that never got there: a lower bound then, else the mean."""
+        """Mean ratio with `most` for seeds that did not reach the target, so a lower bound of the mean."""
         return statistics.fmean(min(ratio, self.most) for ratio in self.ratios)
 
     @property
     def error(self) -> float:
-        """Standard error of `least`, at least that of the chaos floor; not a number for one seed."""
+        """Standard error of `least`, at least that due to `CHAOS`; NaN for one seed."""
         if len(self.ratios) < 2:
             return math.nan
         return max(
@@ -547,7 +544,7 @@ class StepsToLoss:
 
     @property
     def resolved(self) -> bool:
-        """Whether the ratio differs from one beyond what chance does.
+        """Whether the ratio differs from one by more than chance.
 
         Notes
         -----
@@ -563,7 +560,7 @@ class StepsToLoss:
 
     @property
     def factor(self) -> float:
-        """Ratio by which time and energy grow: the mean where it is resolved, else one."""
+        """Factor on time and energy: the mean ratio if it is resolved, else one."""
         return self.mean if self.resolved else 1.0
 
     def record(self) -> dict[str, Any]:
@@ -578,13 +575,13 @@ class StepsToLoss:
 
 
 def steps_to_loss(accuracy: Accuracy) -> StepsToLoss:
-    """Return how many times the steps of exact arithmetic an arithmetic takes to the same loss.
+    """Return the steps of an arithmetic to a target loss, relative to those of exact arithmetic.
 
     Notes
     -----
-    The learning rate does not decay, so that a longer run passes through the shorter one and stopping early
-    is no handicap. The target of each seed is what exact arithmetic reaches with it after `TARGET_SHARE` of
-    the steps; between validations the loss is interpolated.
+    The target of each seed is the loss of exact arithmetic after `TARGET_SHARE` of the steps; between
+    validations the loss is interpolated. As the learning rate does not decay, a run that is stopped early is
+    the beginning of a longer one.
     """
     last = accuracy.steps[-1]
     place = max(

@@ -1,4 +1,8 @@
-"""Fabrics by name, and parts of networks by name: switches, modules, lanes, cards and links."""
+"""Registry of fabrics by name, and of network parts by name: switches, modules, lanes, cards and links.
+
+The fabrics that ship are registered at the end. `register_fabric` takes further ones, from Python, a file or
+an installed package; what they build is checked by `_from_outside`.
+"""
 
 from __future__ import annotations
 
@@ -55,45 +59,45 @@ from simulator.units import to_si
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Shelf:
-    """Table of the parts of a kind."""
+class _PartTable:
+    """Table in which the parts of a kind are listed."""
 
     rows: Callable[[], Table]
-    """Returns their table, which may hold other kinds too."""
+    """Returns the table, which may hold parts of other kinds, too."""
     load: Callable[[str], object]
-    """Returns one by its name."""
+    """Returns a part by its name."""
 
 
-_SHELVES: Mapping[type, _Shelf] = MappingProxyType(
+_PART_TABLES: Mapping[type, _PartTable] = MappingProxyType(
     {
-        Transceiver: _Shelf(rows=lambda: table("network"), load=load_transceiver),
-        PacketSwitch: _Shelf(rows=lambda: table("network"), load=load_packet_switch),
-        DirectLink: _Shelf(rows=lambda: load_direct_link.table, load=load_direct_link),
-        ScaleUp: _Shelf(rows=lambda: table("network"), load=load_scale_up),
-        Nic: _Shelf(rows=lambda: load_nic.table, load=load_nic),
-        OpticalSwitch: _Shelf(rows=lambda: load_switch.table, load=load_switch),
-        LaneOptics: _Shelf(rows=lambda: load_optics.table, load=load_optics),
+        Transceiver: _PartTable(rows=lambda: table("network"), load=load_transceiver),
+        PacketSwitch: _PartTable(rows=lambda: table("network"), load=load_packet_switch),
+        DirectLink: _PartTable(rows=lambda: load_direct_link.table, load=load_direct_link),
+        ScaleUp: _PartTable(rows=lambda: table("network"), load=load_scale_up),
+        Nic: _PartTable(rows=lambda: load_nic.table, load=load_nic),
+        OpticalSwitch: _PartTable(rows=lambda: load_switch.table, load=load_switch),
+        LaneOptics: _PartTable(rows=lambda: load_optics.table, load=load_optics),
     }
 )
 
 
 @cache
 def network_parts(kind: type) -> tuple[str, ...]:
-    """Return the names of all parts of a kind, or nothing where it is no part of a network."""
-    shelf = _SHELVES.get(kind)
-    if shelf is None:
+    """Return the names of all parts of a kind; empty if it is no kind of network part."""
+    parts = _PART_TABLES.get(kind)
+    if parts is None:
         return ()
     fields = {item.name: item for item in dataclasses.fields(kind) if item.name != "name"}
-    needed = {one for one, item in fields.items() if _required(item)}
-    found: dict[str, set[str]] = {}
-    for row in shelf.rows().rows:
-        found.setdefault(row.name, set()).add(row.parameter)
-    return tuple(name for name, rows in found.items() if needed <= rows <= set(fields))
+    needed = {name for name, item in fields.items() if _required(item)}
+    parameters: dict[str, set[str]] = {}
+    for row in parts.rows().rows:
+        parameters.setdefault(row.name, set()).add(row.parameter)
+    return tuple(name for name, given in parameters.items() if needed <= given <= set(fields))
 
 
 def load_network_part(kind: type, name: str) -> object:
     """Return a part of a kind by its name, one of `network_parts`."""
-    return _SHELVES[kind].load(name)
+    return _PART_TABLES[kind].load(name)
 
 
 def _required(item: dataclasses.Field[Any]) -> bool:
@@ -102,57 +106,57 @@ def _required(item: dataclasses.Field[Any]) -> bool:
 
 FabricT = TypeVar("FabricT")
 WAFER = "lightpath"
-"""Wafer whose circuits join chips."""
+"""Wafer of the fabric ``wafer``."""
 REGION = 8
-"""Nodes of a region of circuits, where so many divide the system; dimensionless."""
+"""Nodes of a region of circuits; fewer where 8 do not divide the system."""
 PLAIN_LANES = "lane-100g"
 """Optical lanes whose light passes one switch."""
 BRIGHT_LANES = "lane-100g-boosted"
-"""Optical lanes of rails that outgrow one switch."""
+"""Amplified optical lanes, whose light passes three switches."""
 RAILS, TORUS = "rails", "torus"
-"""Fabrics of packet systems where nobody names one, of accelerators in nodes and of those on a torus."""
+"""Default fabrics of packet systems: of accelerators in nodes, and of those on a torus."""
 CIRCUITS = "ocs_rails"
 """Fabric of systems with optical circuits."""
 BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
-"""Optical lanes between cubes that outgrow one switch."""
+"""Amplified optical lanes between cubes, whose light passes three switches."""
 CUBE_SIDES = (4, 2, 1)
-"""Sides of cubes, of which the first that fills whole cubes is taken; TPU v4 has 4. Dimensionless."""
+"""Sides of cubes; the first is taken with which all cubes are full. TPU v4 has 4."""
 RING_NODE = 4
-"""Accelerators of a node in a ring of transceiver switches (InfiniteHBD). Dimensionless."""
+"""Accelerators of a node in a ring of transceiver switches (InfiniteHBD)."""
 ROTOR_LANES = 8
-"""Lanes of an accelerator through switches that turn, where so many are enough; dimensionless."""
+"""Lanes of an accelerator through rotor switches; more where 8 do not reach all others."""
 OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
-"""Size from which Opera has transfers wait for their circuits (Mellette et al., NSDI 2020)."""
+"""Size from which transfers on Opera wait for a direct circuit (Mellette et al., NSDI 2020)."""
 FABRIC_GROUP = "heliograph.fabrics"
-"""Entry points whose objects `register_fabric` takes."""
+"""Group of entry points whose objects `register_fabric` takes."""
 NEEDED = ("name", "endpoints", "graph", "route", "transfer_energy_j")
 """Members of a fabric that have no default."""
 LEAST_BYTES_PER_S, MOST_LATENCY_S = 1e6, 1e-2
-"""Rate and latency beyond which a link of a fabric from outside is doubted; choices."""
+"""Bounds of rate and latency beyond which a link of a user's fabric is warned of; choices."""
 GRAPH = "graph:"
-"""Text before the path of a graph file."""
+"""Prefix of the path of a graph file."""
 
 
 Build = Callable[[int, ScaleUp], Fabric]
-"""Maker of a fabric for so many accelerators with nodes of a scale-up domain."""
+"""Builds a fabric from the number of accelerators and the scale-up domain of their nodes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FabricKind:
-    """Fabric that can be asked for by name."""
+    """Registered fabric."""
 
     build: Build
-    """Its maker."""
+    """Function that builds it."""
     summary: str
-    """Its line in lists."""
+    """Line in lists."""
 
 
 def _domain(endpoints: int, scale_up: ScaleUp) -> SwitchedDomain:
     return SwitchedDomain(endpoints=endpoints, scale_up=dataclasses.replace(scale_up, size=endpoints))
 
 
-def _lit(make: Callable[[LaneOptics], FabricT]) -> FabricT:
-    """Return a fabric with plain lanes, or with brighter ones where circuits pass three switches."""
+def _with_lanes(make: Callable[[LaneOptics], FabricT]) -> FabricT:
+    """Return a fabric with plain lanes, or with amplified ones if their link does not close."""
     try:
         return make(load_optics(PLAIN_LANES))
     except LinkError:
@@ -160,11 +164,11 @@ def _lit(make: Callable[[LaneOptics], FabricT]) -> FabricT:
 
 
 def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
-    return _lit(lambda optics: OcsRails(endpoints=endpoints, scale_up=scale_up, optics=optics))
+    return _with_lanes(lambda optics: OcsRails(endpoints=endpoints, scale_up=scale_up, optics=optics))
 
 
 def _direct_connect(endpoints: int, scale_up: ScaleUp) -> DirectConnect:
-    return _lit(
+    return _with_lanes(
         lambda optics: DirectConnect(
             endpoints=endpoints, scale_up=scale_up, degree=scale_up.size, optics=optics
         )
@@ -183,13 +187,13 @@ def _thin(endpoints: int, scale_up: ScaleUp) -> FatTree:
 
 
 def _cards(scale_up: ScaleUp) -> int:
-    """Return the optical cards that bring a node, with its thin packet cards, to one full card each."""
+    """Return the optical cards of a node that replace the three quarters missing in its 100G packet cards."""
     return max(1, scale_up.size * 3 // 4)
 
 
 def _hybrid(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
     packets = _thin(endpoints, scale_up)
-    return _lit(lambda optics: HybridFabric(packets=packets, degree=_cards(scale_up), optics=optics))
+    return _with_lanes(lambda optics: HybridFabric(packets=packets, degree=_cards(scale_up), optics=optics))
 
 
 def _regional(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
@@ -249,32 +253,32 @@ def _sirius(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
 
 
 def _lanes(switch: OpticalSwitch, ends: int) -> int:
-    """Return eight lanes, fewer for fewer ends, more where eight do not meet all."""
+    """Return `ROTOR_LANES`, fewer for fewer ends, more where that many do not reach all ends."""
     return max(least_lanes(switch, ends), min(ROTOR_LANES, ends))
 
 
 _REGISTERED: dict[str, FabricKind] = {}
 FABRICS: Mapping[str, FabricKind] = MappingProxyType(_REGISTERED)
-"""Fabrics by name; one more is a class and a line below, and the conformance tests run it."""
+"""Registered fabrics by name."""
 
 
 def register_fabric(name: str, build: Build | type[Fabric], summary: str = "") -> None:
-    """Add a fabric that can then be asked for by name.
+    """Register a fabric under a name.
 
     Parameters
     ----------
     name : str
-        Its name, without ``@`` and not beginning with ``graph:``.
+        Name, without ``@`` and not beginning with ``graph:``.
     build : callable or type
-        Maker of it from the number of accelerators and the `ScaleUp` of their nodes; or a class of fabrics,
-        which is called with ``endpoints`` and, if it takes one, ``scale_up``.
+        Function that builds it from the number of accelerators and the `ScaleUp` of their nodes; or a class
+        of fabrics, which is called with ``endpoints`` and, if it takes one, ``scale_up``.
     summary : str
-        Its line in lists; by default the first line of the docstring.
+        Line in lists; by default the first line of the docstring.
 
     Raises
     ------
     ParameterError
-        If the name is taken or none, or what is given makes nothing that answers `simulator.fabric.Fabric`.
+        If the name is taken or invalid, or `build` cannot be called so or is no class of fabrics.
     """
     if not isinstance(name, str) or not name or "@" in name or name.startswith(GRAPH):
         msg = f"{name!r} cannot be the name of a fabric; take one without @ that does not begin with {GRAPH}"
@@ -286,11 +290,11 @@ def register_fabric(name: str, build: Build | type[Fabric], summary: str = "") -
         msg = f"fabric '{name}': {build!r} is no class and no function that makes a fabric"
         raise ParameterError(msg)
     lines = (inspect.getdoc(build) or name).splitlines()
-    _REGISTERED[name] = FabricKind(build=_maker(name, build), summary=summary or lines[0].rstrip("."))
+    _REGISTERED[name] = FabricKind(build=_builder(name, build), summary=summary or lines[0].rstrip("."))
 
 
 def unregister_fabric(name: str) -> None:
-    """Take a registered fabric out again, so that its name is free.
+    """Remove a registered fabric, so that its name is free again.
 
     Raises
     ------
@@ -301,10 +305,10 @@ def unregister_fabric(name: str) -> None:
     del _REGISTERED[name]
 
 
-def _maker(name: str, build: Build | type[Fabric]) -> Build:
-    """Return what makes a fabric from accelerators and nodes, once it is known to take them."""
+def _builder(name: str, build: Build | type[Fabric]) -> Build:
+    """Return the function that builds a fabric, with its signature checked."""
     if isinstance(build, type):
-        _check_answers(f"class {build.__name__}", build)
+        _check_members(f"class {build.__name__}", build)
     signature = inspect.signature(build)
     if not isinstance(build, type):
         _check_takes(name, signature, 1, None)
@@ -316,7 +320,7 @@ def _maker(name: str, build: Build | type[Fabric]) -> Build:
 
 
 def _check_takes(name: str, signature: inspect.Signature, *values: object, **named: object) -> None:
-    """Check that something can be called with the number of accelerators and the nodes, and nothing else."""
+    """Check that a signature accepts the number of accelerators and the nodes and needs nothing else."""
     try:
         signature.bind(*values, **named)
     except TypeError as error:
@@ -326,8 +330,8 @@ def _check_takes(name: str, signature: inspect.Signature, *values: object, **nam
         raise ParameterError(msg) from None
 
 
-def _check_answers(what: str, fabric: object) -> None:
-    """Check that a fabric, or a class of fabrics, has all members of the seam."""
+def _check_members(what: str, fabric: object) -> None:
+    """Check that a fabric, or a class of fabrics, has all members of `simulator.fabric.Fabric`."""
     missing = missing_members(fabric)
     if missing:
         needed = [one for one in missing if one in NEEDED] or missing
@@ -354,24 +358,24 @@ def scale_up_of(gpu: str) -> ScaleUp:
 
 
 def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None) -> Fabric:
-    """Return a fabric by its name, with nodes as they come with a GPU.
+    """Return a fabric by its name, with the nodes of a GPU.
 
     Parameters
     ----------
     name : str
         One of `FABRICS`, or ``graph:FILE`` for a network in a GraphML or JSON file.
     accelerators : int
-        How many it joins.
+        Number of accelerators.
     gpu : str
-        Whose scale-up domain the nodes are, or whose links a torus; a smaller system is a single, smaller
-        node.
+        GPU whose scale-up domain the nodes are (a smaller system is one smaller node), and whose links a
+        torus has if it stands on one.
     node : int, optional
-        Accelerators of a node, in place of those that come with the GPU.
+        Accelerators of a node, in place of those of the GPU.
 
     Raises
     ------
     ParameterError
-        If there is none of that name, it cannot join so many, or what is registered is no fabric.
+        If there is no fabric of that name, it cannot join that many, or a registered one is no fabric.
     """
     if name.startswith(GRAPH):
         return load_graph(Path(name.removeprefix(GRAPH)), endpoints=accelerators)
@@ -386,13 +390,13 @@ def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None
 
 
 def default_fabric(gpu: str) -> str:
-    """Return the fabric of packet systems where nobody names one: rails, or the torus of a TPU."""
+    """Return the default fabric of packet systems: rails, or for a TPU its torus."""
     system = REFERENCE_SYSTEMS.get(gpu)
     return TORUS if system and system.torus_link else RAILS
 
 
 def stand_in_warning(gpu: str, fabric: Fabric) -> str | None:
-    """Return one sentence where switched nodes stand in for the torus that an accelerator stands on."""
+    """Return a warning that switched nodes replace the torus that an accelerator comes with, or None."""
     system = REFERENCE_SYSTEMS.get(gpu)
     if system is None or not system.torus_link:
         return None
@@ -405,7 +409,7 @@ def stand_in_warning(gpu: str, fabric: Fabric) -> str | None:
 
 
 def _with_links_of(gpu: str, fabric: Fabric) -> Fabric:
-    """Return a fabric; a torus has the links and axes of an accelerator that stands on one."""
+    """Return a fabric; a torus gets the links and axes of an accelerator that comes with one."""
     system = REFERENCE_SYSTEMS[gpu]
     if not system.torus_link or not isinstance(fabric, TorusFabric | CubeFabric):
         return fabric
@@ -415,10 +419,10 @@ def _with_links_of(gpu: str, fabric: Fabric) -> Fabric:
 
 
 def _from_outside(name: str, accelerators: int, scale_up: ScaleUp) -> Fabric:
-    """Return a fabric from outside the project; what its author got wrong is one sentence."""
+    """Return a user's fabric, checked; an error of its author's is raised as one sentence."""
     with in_one_sentence(f"fabric '{name}' fails for {accelerators} accelerators"):
         fabric = FABRICS[name].build(accelerators, scale_up)
-        _check_answers(f"what '{name}' builds ({type(fabric).__name__})", fabric)
+        _check_members(f"what '{name}' builds ({type(fabric).__name__})", fabric)
         wrong = next(_wrong_answers(fabric, accelerators), None)
     if wrong is not None:
         msg = f"fabric '{name}' for {accelerators} accelerators: {wrong}"
@@ -429,19 +433,19 @@ def _from_outside(name: str, accelerators: int, scale_up: ScaleUp) -> Fabric:
 
 
 def _around(accelerators: int) -> Flows:
-    """Return the flows around a ring of all accelerators by which a fabric from outside is tried."""
+    """Return flows around a ring of all accelerators, with which a user's fabric is tried."""
     return Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
 
 
 def _ring(fabric: Fabric, accelerators: int) -> tuple[LinkGraph, np.ndarray]:
-    """Return the links that there are for flows around a ring, and those that each of the flows takes."""
+    """Return the links of a fabric for flows around a ring, and the routes of these flows."""
     flows = _around(accelerators)
     circuits, _ = fabric.configure(fabric.initial((flows,)), flows, (flows,))
     return fabric.graph(circuits), np.asarray(fabric.route(circuits, flows))
 
 
 def _doubtful_links(fabric: Fabric, accelerators: int) -> Iterator[str]:
-    """Yield what hardly can be meant of the links around a ring: rates in Gb/s, latencies in us."""
+    """Yield warnings about implausible links around a ring: rates in Gb/s, latencies in us."""
     graph, routes = _ring(fabric, accelerators)
     crossed = routes[routes != NO_LINK]
     if not crossed.size:
@@ -454,7 +458,7 @@ def _doubtful_links(fabric: Fabric, accelerators: int) -> Iterator[str]:
 
 
 def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
-    """Yield what is wrong with a fabric's size, bill, links, routes and energy for flows around a ring."""
+    """Yield the faults of a fabric's size, bill, links, routes and energy, tried with flows around a ring."""
     if fabric.endpoints != accelerators:
         yield f"it joins {fabric.endpoints}"
     bill = fabric.bill()
@@ -464,11 +468,11 @@ def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
     if not isinstance(graph, LinkGraph):
         yield f"graph must return a LinkGraph; got {graph!r:.60}"
     capacity, latency = graph.capacity_bytes_per_s, graph.latency_s
-    for what, found in (("capacity_bytes_per_s", capacity), ("latency_s", latency)):
-        if not isinstance(found, np.ndarray) or found.shape != (len(capacity),):
-            yield f"{what} of graph must be an array of one number for each link; got {found!r:.60}"
-        if not (np.isfinite(found) & (found >= 0.0)).all():
-            yield f"{what} of graph must be finite and at least 0"
+    for name, values in (("capacity_bytes_per_s", capacity), ("latency_s", latency)):
+        if not isinstance(values, np.ndarray) or values.shape != (len(capacity),):
+            yield f"{name} of graph must be an array of one number for each link; got {values!r:.60}"
+        if not (np.isfinite(values) & (values >= 0.0)).all():
+            yield f"{name} of graph must be finite and at least 0"
     if routes.ndim != 2 or len(routes) != accelerators or not np.issubdtype(routes.dtype, np.integer):
         yield f"route must return link numbers of shape [flows, hops]; got {routes.dtype} {routes.shape}"
     crossed = routes[routes != NO_LINK]
@@ -482,12 +486,12 @@ def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
 
 
 def check_fabric(name: str) -> None:
-    """Check that a fabric can be asked for by a name; register it if a file or a package brings it.
+    """Check that a name is that of a fabric; register the fabric if a file or a package provides it.
 
     Raises
     ------
     ParameterError
-        If there is none of that name.
+        If it is not.
     """
     if name in FABRICS or name.startswith(GRAPH):
         return
@@ -499,21 +503,21 @@ def check_fabric(name: str) -> None:
 
 
 def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
-    """Take the fabric out of a file, which says ``fabric = NAME`` or has ``kind`` in the table of it.
+    """Return the fabric that a system's file names, by ``fabric = NAME`` or ``kind`` in its table ``fabric``.
 
     Parameters
     ----------
     content : dict
-        What the file says; loses what names the fabric.
+        Content of the file; the name is removed from it.
     path : pathlib.Path
-        The file; a graph's file stands beside it unless its path is absolute.
+        Path of the file; that of a graph file is relative to it.
     given : str
-        Fabric where the file names none.
+        Fabric if the file names none.
 
     Raises
     ------
     ParameterError
-        If it names none by text, or one that there is not.
+        If the name is no text, or that of no fabric.
     """
     table = content.get("fabric", {})
     key = "fabric.kind" if isinstance(table, dict) else "fabric"
@@ -523,7 +527,7 @@ def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
     if not isinstance(named, str):
         msg = f"{path}: key 'fabric' must be the name of a fabric, or a table with its 'kind'; got {named!r}"
         raise ParameterError(msg)
-    if named.startswith(GRAPH):  # a file names its neighbours
+    if named.startswith(GRAPH):
         return f"{GRAPH}{path.parent / named.removeprefix(GRAPH)}"
     with naming(path, key):
         check_fabric(named)
@@ -531,13 +535,7 @@ def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
 
 
 def check_effect(fabric: Fabric, path: str) -> None:
-    """Refuse a change of a number that counts for nothing on a fabric.
-
-    Raises
-    ------
-    ParameterError
-        If it is, with the reason (`simulator.fabric.Traits.idle_numbers`).
-    """
+    """Raise `ParameterError` if a number has no effect on a fabric (`Traits.idle_numbers`)."""
     reason = fabric.traits.idle_numbers.get(path.rpartition(".")[2])
     if reason is not None:
         msg = f"{path} changes nothing: {reason}"

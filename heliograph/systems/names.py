@@ -1,8 +1,8 @@
-"""Named systems and cores, and the choice that a name, a file and options make together.
+"""Names of systems, and the `Choice` of parts that a name, a file and options make together.
 
-A name is ``BASE[:WORD...][@FABRIC]``: one of `SYSTEMS`, then words in any order, each a GPU
-(``gpu_packet:b200``), the format of its products (``gpu_packet:b200:fp8``) or a photonic core
-(``photonic_ocs:ring_bank:b200``), then a fabric. What the name leaves out, options, file or defaults say.
+A name is ``BASE[:WORD...][@FABRIC]``: one of `SYSTEMS`; words in any order, each a GPU (``gpu_packet:b200``),
+the format of its products (``gpu_packet:b200:fp8``) or a photonic core (``photonic_ocs:ring_bank:b200``); and
+a fabric. Choices that the name leaves open come from the options, then the file, then the defaults.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ from simulator.plugins import bring_in
 from workloads.plan.parts import Precision
 
 DEFAULT_GPU = "h100"
-"""The GPU, or the one that light replaces, where nobody names one."""
+"""Default GPU of an electronic system, and default GPU that a photonic accelerator replaces."""
 RIVAL_GPUS = ("h100", "b200")
-"""GPUs that a comparison sets light beside where nobody names one: that of most published training runs, in
-bf16 and fp8, and the next generation's, in fp8."""
+"""Default GPUs of a comparison: that of most published training runs, in bf16 and fp8, and the next
+generation, in fp8."""
 DEFAULT_CORE = "homodyne+hybrid+rotation+block"
-"""Core of photonic accelerators where nobody names one: of those that reach fp8's precision within a GPU's
-power, the one that takes least energy a product."""
+"""Default core of photonic accelerators: of those that reach fp8's precision within a GPU's power, the one
+with the least energy per product."""
 DEFAULT_PARTS: Mapping[str, str] = MappingProxyType({"adc": "adc_survey_8b"})
-"""Parts of that core in a system, in place of those that its cores have; with an output converter of fewer
-bits it does not reach that precision."""
+"""Parts that replace those of the default core in a system; with an output converter of fewer bits it does
+not reach fp8's precision."""
 DEFAULT_OPERANDS = OperandKind.CAPTURED
-"""Operands on which a model's precision is told, and a laser sized, where nobody names others: those of
-trained transformers."""
+"""Default operands for a model's precision and for sizing a laser: those of trained transformers."""
 DEFAULT_ACCELERATORS = 1024
-"""Accelerators where nobody says how many."""
+"""Default number of accelerators."""
 MOST_ACCELERATORS = 2**24
-"""Accelerators of the largest system that is built, a choice; four levels of switches join fewer."""
+"""Most accelerators of a system; a choice, beyond what four levels of switches can join."""
 
 
 class Basis(StrEnum):
@@ -56,10 +55,10 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSystem:
-    """A system that can be asked for by name."""
+    """System that has a name of its own."""
 
     summary: str
-    """Its line in lists."""
+    """Line in lists."""
     light: bool
     """Whether its products run in light."""
     circuits: bool
@@ -88,15 +87,15 @@ SYSTEMS: Mapping[str, NamedSystem] = MappingProxyType(
         ),
     }
 )
-"""Named systems and what they are."""
+"""Systems by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Choices beside a system's name; None where nobody chose."""
+    """Choices given beside a system's name; None where one was not given."""
 
     accelerators: int | None = None
-    """Their number."""
+    """Number of accelerators."""
     gpu: str | None = None
     """The GPU, or the one that photonic accelerators replace."""
     basis: Basis | str | None = None
@@ -132,54 +131,53 @@ class Choice:
     base: NamedSystem
     """Named system that it starts from."""
     accelerators: int
-    """Their number."""
+    """Number of accelerators."""
     gpu: str
     """The GPU, or the one that is replaced."""
     basis: Basis
     """Sizing of photonic accelerators."""
     core: str
-    """Their core."""
+    """Core of photonic accelerators."""
     parts: Mapping[str, str]
-    """Parts of it in place of its own, by their path in the core."""
+    """Parts that replace those of the core, by their path in it."""
     fabric: str
-    """Its fabric."""
+    """Name of the fabric."""
     precision: Precision | None
     """Format of a GPU's products; None for that of the plan."""
     changes: tuple[Change, ...]
-    """Numbers and parts that its file changes."""
+    """Changes of numbers and parts that its file makes."""
     contradictions: Mapping[str, str]
-    """A sentence by each option that the system cannot use."""
+    """Message for each option that the system cannot use, by the option's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Said:
-    """A system as its name, or a file, tells it; None where it is silent."""
+class _Described:
+    """Description of a system by its name or its file; None where it leaves a choice open."""
 
     label: str
+    """Name in tables."""
     base: str
+    """One of `SYSTEMS`."""
     core: str | None = None
     gpu: str | None = None
     precision: Precision | None = None
     fabric: str | None = None
+    """Fabric in the name, behind the @."""
     options: Options = Options()
+    """Choices of the file; the four fields above are those of the name."""
     changes: tuple[Change, ...] = ()
+    """Changes that the file makes."""
 
 
 def every_core() -> tuple[str, ...]:
-    """Return the names of all cores, those of installed packages with them; one that fails is told."""
+    """Return the names of all cores, those of installed packages included; warn of one that fails to load."""
     for name, reason in bring_in(CORE_GROUP, load_core).items():
         warnings.warn(f"core '{name}' is left out: it {reason}", SuspectWarning, stacklevel=2)
     return tuple(CORES)
 
 
 def check_accelerators(accelerators: int) -> None:
-    """Raise an error unless a system can have so many accelerators.
-
-    Raises
-    ------
-    ParameterError
-        If they are none, no whole number, or more than `MOST_ACCELERATORS`.
-    """
+    """Raise `ParameterError` unless a number of accelerators is whole and from 1 to `MOST_ACCELERATORS`."""
     if isinstance(accelerators, bool) or not isinstance(accelerators, int) or accelerators < 1:
         msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
         raise ParameterError(msg)
@@ -189,9 +187,7 @@ def check_accelerators(accelerators: int) -> None:
 
 
 def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACCELERATORS) -> Choice:
-    """Return the choice that a system's name, its file and options make together.
-
-    What the name says holds, then the options, then the file, then the defaults.
+    """Return the choice that a system's name, the options, its file and the defaults make, in this order.
 
     Parameters
     ----------
@@ -199,49 +195,50 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         One of `SYSTEMS`, with a GPU, format or core (``gpu_packet:b200:fp8``, ``photonic_ocs:crossbar``) or a
         fabric (``gpu_packet@torus``) of its own, or the path of a ``.toml`` file.
     options : Options
-        Choices beside the name; those that contradict it are told in `Choice.contradictions`.
+        Choices given beside the name; those that contradict it get a message in `Choice.contradictions`.
     usual_accelerators : int
-        Accelerators where neither the options nor the file say how many.
+        Accelerators where neither the options nor the file give a number.
 
     Raises
     ------
     ParameterError
-        For names that are not known, and for a file that contradicts itself.
+        For unknown names, and for a file that contradicts itself.
     """
-    said = _said(name)
-    base = SYSTEMS[said.base]
-    own = said.options
-    for one in {said.core, options.core, own.core} - {None}:
-        load_core(str(one))  # a wrong name is an error where no light is used, too
-    for fabric in {said.fabric, options.fabric, own.fabric} - {None}:
+    described = _described(name)
+    base = SYSTEMS[described.base]
+    in_file = described.options
+    for core in {described.core, options.core, in_file.core} - {None}:
+        load_core(str(core))  # a wrong name is an error also where no core is used
+    for fabric in {described.fabric, options.fabric, in_file.fabric} - {None}:
         check_fabric(str(fabric))
-    gpu = said.gpu or options.gpu or own.gpu or DEFAULT_GPU
+    gpu = described.gpu or options.gpu or in_file.gpu or DEFAULT_GPU
     load_gpu(gpu)
-    core = said.core or options.core or own.core or DEFAULT_CORE
-    packets = said.fabric or options.fabric or own.fabric or default_fabric(gpu)
+    core = described.core or options.core or in_file.core or DEFAULT_CORE
+    packets = described.fabric or options.fabric or in_file.fabric or default_fabric(gpu)
+    precision = described.precision or options.precision or in_file.precision
     return Choice(
-        label=said.label,
+        label=described.label,
         base=base,
-        accelerators=options.accelerators or own.accelerators or usual_accelerators,
+        accelerators=options.accelerators or in_file.accelerators or usual_accelerators,
         gpu=gpu,
-        basis=Basis(options.basis or own.basis or Basis.POWER),
+        basis=Basis(options.basis or in_file.basis or Basis.POWER),
         core=core,
         parts=DEFAULT_PARTS if core == DEFAULT_CORE else {},
         fabric=CIRCUITS if base.circuits else packets,
-        precision=_format(said.precision or options.precision or own.precision),
-        changes=said.changes,
-        contradictions=_contradictions(name, said, options),
+        precision=None if precision is None else Precision(precision),
+        changes=described.changes,
+        contradictions=_contradictions(name, described, options),
     )
 
 
 def is_system(name: str) -> bool:
-    """Return whether a name is that of a named system, with words and fabric or without, or of a file."""
+    """Return whether a text names a system, with or without words and fabric, or a system's file."""
     base = name.partition("@")[0]
     return base.partition(":")[0] in SYSTEMS or base.endswith(".toml")
 
 
-def _said(name: str) -> _Said:
-    """Return what a system's name and its file say."""
+def _described(name: str) -> _Described:
+    """Return the description that a system's name, or the file that it names, gives."""
     if not isinstance(name, str) or not name:
         msg = f"a system's name must be text, such as {', '.join(SYSTEMS)}; got {told(name)}"
         raise ParameterError(msg)
@@ -255,33 +252,33 @@ def _said(name: str) -> _Said:
     if plain not in SYSTEMS:
         msg = f"no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
         raise ParameterError(msg)
-    own = _words(base)
+    described = _describe_words(base)
     if fabric and SYSTEMS[plain].circuits and fabric != CIRCUITS:
         check_fabric(fabric)
         msg = f"system '{name}': {plain} has optical circuits for a fabric; write {_packets(plain)}@{fabric}"
         raise ParameterError(msg)
-    return dataclasses.replace(own, label=name, fabric=fabric or None)
+    return dataclasses.replace(described, label=name, fabric=fabric or None)
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """Return the base of a system's name, its words and its fabric, each by itself."""
+    """Return the base, the words and the fabric of a system's name."""
     base, _, fabric = name.partition("@")
-    return tuple(one for one in (*_pieces(base), fabric) if one)
+    return tuple(word for word in (*_split_words(base), fabric) if word)
 
 
-def _pieces(base: str) -> list[str]:
+def _split_words(base: str) -> list[str]:
     """Return a name's base and words; a core of a file (``FILE.py:NAME``) is one word."""
-    found: list[str] = []
+    words: list[str] = []
     for piece in base.split(":"):
-        if found and found[-1].endswith(".py"):
-            found[-1] += f":{piece}"
+        if words and words[-1].endswith(".py"):
+            words[-1] += f":{piece}"
         else:
-            found.append(piece)
-    return found
+            words.append(piece)
+    return words
 
 
 class _Word(StrEnum):
-    """Kind of a word in a name, in the plural."""
+    """Kind of a word in a name; the text is its plural, for messages."""
 
     GPU = "GPUs"
     PRECISION = "formats"
@@ -289,38 +286,38 @@ class _Word(StrEnum):
 
 
 def _word_kind(word: str) -> _Word:
-    """Return what a word names: a core unless a GPU or a format is called so."""
+    """Return the kind of a word: a core, unless a GPU or a format has that name."""
     if word in gpu_names():
         return _Word.GPU
     return _Word.PRECISION if word in set(Precision) else _Word.CORE
 
 
-def _words(base: str) -> _Said:
-    """Return what the words of a name say."""
-    plain, *words = _pieces(base)
+def _describe_words(base: str) -> _Described:
+    """Return the description that a name without its fabric gives."""
+    plain, *words = _split_words(base)
     light = SYSTEMS[plain].light
-    found: dict[_Word, str] = {}
+    chosen: dict[_Word, str] = {}
     for word in words:
         kind = _word_kind(word)
-        if kind in found:
-            msg = f"system '{base}' names two {kind}, {found[kind]} and {word}; leave one of them out"
+        if kind in chosen:
+            msg = f"system '{base}' names two {kind}, {chosen[kind]} and {word}; leave one of them out"
             raise ParameterError(msg)
         if kind is _Word.CORE and not light:
-            raise ParameterError(_no_word(base, plain, word))
+            raise ParameterError(_not_a_word(base, plain, word))
         if kind is _Word.PRECISION and light:
             raise ParameterError(no_format(base, word))
-        found[kind] = word
-    return _Said(
+        chosen[kind] = word
+    return _Described(
         label=base,
         base=plain,
-        core=found.get(_Word.CORE),
-        gpu=found.get(_Word.GPU),
-        precision=Precision(found[_Word.PRECISION]) if _Word.PRECISION in found else None,
+        core=chosen.get(_Word.CORE),
+        gpu=chosen.get(_Word.GPU),
+        precision=Precision(chosen[_Word.PRECISION]) if _Word.PRECISION in chosen else None,
     )
 
 
-def _no_word(base: str, plain: str, word: str) -> str:
-    """Return a sentence on a word of an electronic system that is neither GPU nor format."""
+def _not_a_word(base: str, plain: str, word: str) -> str:
+    """Return the message for a word of an electronic system that is neither a GPU nor a format."""
     try:
         load_core(word)
     except ParameterError:
@@ -329,8 +326,8 @@ def _no_word(base: str, plain: str, word: str) -> str:
     return f"system '{base}': {plain} has no photonic core; write {plain}, or photonic_ocs:{word}"
 
 
-def _contradictions(name: str, said: _Said, options: Options) -> dict[str, str]:
-    """Return a sentence by each option that a system does not use."""
+def _contradictions(name: str, said: _Described, options: Options) -> dict[str, str]:
+    """Return a message for each option that a system cannot use, by the option's name."""
     base, found = SYSTEMS[said.base], {}
     if options.core is not None and not base.light:
         found["core"] = (
@@ -392,12 +389,8 @@ def _precision(text: str) -> Precision:
     return Precision(text)
 
 
-def _format(text: str | None) -> Precision | None:
-    return None if text is None else Precision(text)
-
-
 def rivals(gpu: str | None = None) -> tuple[str, ...]:
-    """Return the systems that a comparison shows where nobody names any.
+    """Return the default systems of a comparison.
 
     Parameters
     ----------
@@ -406,12 +399,15 @@ def rivals(gpu: str | None = None) -> tuple[str, ...]:
 
     Notes
     -----
-    Each GPU in fp8, or int8, where it has that, and the first one in bf16 too, on packets and on circuits;
-    and accelerators in light that replace each of them.
+    Each GPU in fp8 or int8, where it has one of them, and the first one also in bf16, each on packets and on
+    circuits; and photonic accelerators that replace each of the GPUs.
     """
     gpus = RIVAL_GPUS if gpu is None else (gpu,)
     narrow = [(one, narrow_format(one)) for one in gpus]
-    electronic = [f"{gpus[0]}:{Precision.BF16}", *(f"{one}:{own}" for one, own in narrow if own is not None)]
+    electronic = [
+        f"{gpus[0]}:{Precision.BF16}",
+        *(f"{one}:{kind}" for one, kind in narrow if kind is not None),
+    ]
     return tuple(
         f"{name}:{word}"
         for name, kind in sorted(SYSTEMS.items(), key=lambda item: item[1].light)
@@ -428,19 +424,19 @@ def narrow_format(gpu: str) -> Precision | None:
 
 
 def left(names: Iterable[str], without: Iterable[str]) -> tuple[str, ...]:
-    """Return the systems that are left without those of some names or words.
+    """Return systems without those that are excluded.
 
     Parameters
     ----------
     names : iterable of str
         Systems by name.
     without : iterable of str
-        What is left out: a system by its name, or all that have a word of it (``b200``, ``gpu_ocs``).
+        Excluded ones: names of systems, or words of names (``b200``, ``gpu_ocs``).
 
     Raises
     ------
     ParameterError
-        If one of them fits no system.
+        If one of the excluded fits no system.
     """
     names = tuple(names)
     kept = names
@@ -453,8 +449,8 @@ def left(names: Iterable[str], without: Iterable[str]) -> tuple[str, ...]:
     return kept
 
 
-def _from_file(path: Path) -> _Said:
-    """Return what a system's file says; its keys are taken out of what it changes."""
+def _from_file(path: Path) -> _Described:
+    """Return the description that a system's file gives; keys that are no choices are changes."""
     content = read_toml(path)
     written = content.pop("base", None)
     meant = difflib.get_close_matches("base", set(content) - {"basis"}, n=1, cutoff=0.7)
@@ -470,7 +466,7 @@ def _from_file(path: Path) -> _Said:
         if base not in SYSTEMS:
             msg = f"base: no system '{base}'; {nearest(base, SYSTEMS, noun='system')}"
             raise ParameterError(msg)
-        said = _words(written)
+        described = _describe_words(written)
     if "set" in content:
         with naming(path, "set"):
             msg = (
@@ -478,7 +474,7 @@ def _from_file(path: Path) -> _Said:
             )
             raise ParameterError(msg)
     fabric = fabric_in_file(content, path, "") or None
-    found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for key, load in (
         ("basis", _basis),
         ("gpu", load_gpu),
@@ -486,24 +482,24 @@ def _from_file(path: Path) -> _Said:
         ("precision", _precision),
     ):
         value = content.pop(key, None)
-        if isinstance(value, Mapping):  # a table that changes numbers of it, and may name it
+        if isinstance(value, Mapping):  # a table that changes numbers of the part, and may name it
             content[key] = {name: one for name, one in value.items() if name != PART}
             value = value.get(PART)
         if value is not None:
             with naming(path, key):
-                found[key] = str(value)
-                load(found[key])
+                chosen[key] = str(value)
+                load(chosen[key])
     accelerators = content.pop("accelerators", None)
     with naming(path, "accelerators"):
-        options = Options(accelerators=accelerators, fabric=fabric, **found)
-    for key, sentence in _contradictions(written, said, options).items():
+        options = Options(accelerators=accelerators, fabric=fabric, **chosen)
+    for key, sentence in _contradictions(written, described, options).items():
         with naming(path, key):
             raise ParameterError(sentence)
     options = dataclasses.replace(
         options,
-        core=said.core or options.core,
-        gpu=said.gpu or options.gpu,
-        precision=said.precision or options.precision,
+        core=described.core or options.core,
+        gpu=described.gpu or options.gpu,
+        precision=described.precision or options.precision,
     )
     label = str(content.pop("name", path.stem))
-    return _Said(label=label, base=base, options=options, changes=tuple(flattened(content, path)))
+    return _Described(label=label, base=base, options=options, changes=tuple(flattened(content, path)))

@@ -1,4 +1,4 @@
-"""Named parts in a system: put one in by its path, and list them with their figures of merit and sources."""
+"""Named parts in a system: exchange of a part by its path, and the list of parts with figures of merit."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ from simulator.plugins import MARK, from_outside, is_reference
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 JOIN = "+"
-"""Text between several descriptions of one part, each with what it says: ``body.s2p+drive.s2p``."""
+"""Separator of several files that describe one part together: ``body.s2p+drive.s2p``."""
 MODELS_OF_PARTS = "heliograph.parts"
-"""Group of entry points of models; unused beside files, which name their function."""
+"""Group of entry points of models; only used with files, which name their function."""
 _ALIASES = {"detector": "receiver", "phase_shifter": "heater", "heater": "phase_shifter"}
-"""Other name of a field in cores that call the same thing differently."""
+"""Other names of fields, in cores that call the same part differently."""
 
 
 def place_for(system: object, path: str) -> Place | None:
-    """Return the place for a part that a path, or its ending, names; None where it names none.
+    """Return the place of an exchangeable part that a path, or its ending, names; None if it names none.
 
     Parameters
     ----------
     system : object
-        The tree.
+        Tree of descriptions.
     path : str
-        Path of a part; where a core has no detector or phase shifter of that name, of what does its work.
+        Path of a part. A detector or phase shifter is also found under the other name that a core gives it.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def place_for(system: object, path: str) -> Place | None:
 
 
 def _place(system: object, path: str) -> Place | None:
-    """Return the place of any part that a path, or its ending, names; None where it names none."""
+    """Return the place of any part that a path, or its ending, names; None if it names none."""
     place = find_place(system, path)
     above, dot, field = path.rpartition(".")
     if place is None and field in _ALIASES:
@@ -84,19 +84,19 @@ def _place(system: object, path: str) -> Place | None:
 
 
 def with_part(system: TreeT, path: str, name: str, folder: Path | None = None) -> TreeT:
-    """Return a system with a named part in a place, or with what files say of the one that stands there.
+    """Return a system with a part exchanged for a named one, or described by files.
 
     Parameters
     ----------
     system : dataclass
         The system, core or unit.
     path : str
-        Path of the place, or an ending of it that fits one only.
+        Path of the part, or an ending of it that fits one only.
     name : str
-        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be
-        missing; a table of a comb's lines (``lines.csv``); a Touchstone file (``crossing.s4p``) or a model
-        (``model.py:crossing``), which say what light meets at the lines of the core; or several of these with
-        ``+`` between.
+        Name of the new part (`optical.devices.named_parts.named_parts`), or ``none`` to remove an optional
+        one; or a file that describes the present part: a table of a comb's lines (``lines.csv``), a
+        Touchstone file (``crossing.s4p``) or a model (``model.py:crossing``) of its scattering at the lines
+        of the core; or several files with ``+`` between.
     folder : pathlib.Path, optional
         Directory in which files are sought before the working directory.
 
@@ -106,9 +106,9 @@ def with_part(system: TreeT, path: str, name: str, folder: Path | None = None) -
         If there is no such place or part, or the part does not fit or breaks a rule of the core.
     """
     if is_measured(name):
-        for one in name.split(JOIN):
-            put = _with_measured if _is_file(one) else with_part
-            system = put(system, path, one.strip(), folder)
+        for word in name.split(JOIN):
+            exchange = _with_measured if _is_file(word) else with_part
+            system = exchange(system, path, word.strip(), folder)
         return system
     place, part = place_for(system, path), named_parts().get(name)
     if place is None:
@@ -130,7 +130,7 @@ def with_part(system: TreeT, path: str, name: str, folder: Path | None = None) -
 
 
 def _with_measured(system: TreeT, path: str, name: str, folder: Path | None) -> TreeT:
-    """Return a system with a part whose numbers are those of a file."""
+    """Return a system with a part changed to the numbers in a file."""
     place = _place(system, path)
     if place is None:
         shown = ", ".join(one.path for one in places(system) if isinstance(one.owner, AnalogCore))
@@ -144,58 +144,58 @@ def _with_measured(system: TreeT, path: str, name: str, folder: Path | None) -> 
         if not isinstance(present, Comb):
             msg = f"{place.path}: {name} is a table of a comb's lines; give it to the comb (core.comb={name})"
             raise ParameterError(msg)
-        lit = with_comb(core, present, read_comb(_found(name, folder)))
-        return cast("TreeT", rebuilt(system, {id(core): lit}))
+        changed = with_comb(core, present, read_comb(_file_path(name, folder)))
+        return cast("TreeT", rebuilt(system, {id(core): changed}))
     if is_touchstone(name):
-        found = read_touchstone(_found(name, folder))
+        scattering = read_touchstone(_file_path(name, folder))
     else:
         file, _, attribute = name.rpartition(MARK)
-        reference = f"{_found(f'{file}.py', folder)}:{attribute}"
+        reference = f"{_file_path(f'{file}.py', folder)}:{attribute}"
         model: Any = from_outside(MODELS_OF_PARTS, reference)
         if not callable(model):
             msg = f"{name}: is no function; a model is one that takes wl and returns {{(in, out): field}}"
             raise ParameterError(msg)
-        found = scattering_of(model, Path(file).name + MARK + attribute, present, core)
-    return put_part(system, place, with_scattering(present, found, place.field, core))
+        scattering = scattering_of(model, Path(file).name + MARK + attribute, present, core)
+    return put_part(system, place, with_scattering(present, scattering, place.field, core))
 
 
-def _found(name: str, folder: Path | None) -> Path:
-    """Return the path of a file, beside a system's file or from the working directory."""
+def _file_path(name: str, folder: Path | None) -> Path:
+    """Return the path of a file, in a folder if it is there, else from the working directory."""
     path = Path(name)
     beside = path if folder is None else folder / path
     return beside if beside.is_file() else path
 
 
 def _is_file(name: str) -> bool:
-    """Return whether a name is that of a file which says what a part does to light."""
+    """Return whether a name is that of a file that describes the optics of a part."""
     return is_touchstone(name.strip()) or is_comb(name) or is_reference(name)
 
 
 def is_comb(value: object) -> bool:
-    """Return whether a value of an assignment is a table of a comb's lines."""
+    """Return whether an assigned value is a table of a comb's lines (CSV)."""
     return isinstance(value, str) and value.strip().lower().endswith(".csv")
 
 
 def is_measured(value: object) -> bool:
-    """Return whether a value of an assignment is a file, or several descriptions, of a part."""
-    return isinstance(value, str) and any(_is_file(one) for one in value.split(JOIN))
+    """Return whether an assigned value is a file that describes a part, or several joined with ``+``."""
+    return isinstance(value, str) and any(_is_file(word) for word in value.split(JOIN))
 
 
 def fitting_parts(system: object, path: str) -> list[str]:
-    """Return the names of the parts that fit a place, told as `place_for` takes it; none if it is none."""
+    """Return the names of the parts that fit the place at a path (as `place_for`); none if there is none."""
     place = place_for(system, path)
     return [] if place is None else _fitting(place)
 
 
 def names_part(value: object) -> bool:
-    """Return whether a value of an assignment is written as a name or file and not as a number."""
+    """Return whether an assigned value is written as a name or a file rather than as a number."""
     return is_measured(value) or (
         isinstance(value, str) and (value in named_parts() or _NAME.fullmatch(value.strip()) is not None)
     )
 
 
 def parts_listing() -> dict[str, str]:
-    """Return every named part with its role, figures of merit and sources in one line, by role."""
+    """Return a line for each named part with its role, figures of merit and source, sorted by role."""
     order = list(Role)
     ranked = sorted(named_parts().values(), key=lambda part: order.index(part.role))
     return {part.name: _line(part) for part in ranked}
@@ -213,11 +213,11 @@ def _line(part: NamedPart) -> str:
 
 
 def figures_of_merit(part: NamedPart) -> str:
-    """Return the figures of merit of a part, in a line.
+    """Return the figures of merit of a part as text.
 
     Notes
     -----
-    Of an ADC, Walden's and Schreier's figures and its energy over 8 k T SNR, what sampling takes at least.
+    Of an ADC, Walden's and Schreier's figures, and its energy over 8 k T SNR, the least energy of sampling.
     """
     built = part.build()
     if part.role is Role.ADC:
@@ -332,4 +332,4 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
         Waveguide: lambda part: f"loss {part.loss_db_per_m:g} dB/m",
     }
 )
-"""Line of figures of each kind of part."""
+"""Text of the figures of merit of each kind of part."""

@@ -1,4 +1,4 @@
-"""Warnings about what is possible and hardly meant: a forgotten unit, a chip better than any built."""
+"""Warnings about implausible settings: a forgotten unit, a chip better than any that was built."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from simulator.units import TYPED, db_from_ratio, dimension_of, to_si
 BUILT_J_PER_MAC = to_si("energy_j", 0.84, "pJ")
 """Energy of the best whole chip (PACE, Nature 640, 361 (2025))."""
 BUILT_BITS, BUILT_LENGTH = 7.61, 64
-"""Effective bits of its full scale, and the products that it sums (same source)."""
+"""Effective bits at full scale, and length of a sum, of that chip (same source)."""
 SUSPECT_SHARE = 0.6
 """Share of that energy, at equal precision, below which a chip is warned of; a choice."""
 BIT_DB = 6.02
-"""Signal over noise of one more effective bit."""
+"""Signal-to-noise ratio of one more effective bit."""
 UNIFORM_SQUARE = 1.0 / 9.0
-"""Mean square of a product of two operands that are even over their range, full scale being 1."""
+"""Mean square of a product of two operands that are uniform between -1 and 1."""
 
 TOO_FAST: Mapping[str, str] = MappingProxyType({"trainium1": "1.7", "trainium2": "2 to 2.7"})
-"""Published over predicted steps of accelerators most of whose rates are assumed:
+"""Published step time over the predicted one, of accelerators most of whose rates are assumed:
 AWS Neuron SDK 2.24 (two rows), AXLearn (arXiv:2507.05411, table 3, two rows)."""
 
 FAR = 100.0
-"""Factor by which a number without a unit must differ from what stood there for a warning; dimensionless."""
+"""Factor by which a number without a unit must differ from the present one for a warning; dimensionless."""
 
 
 def warn_of_unit(system: object, key: str, text: float | str) -> None:
-    """Warn of a number typed without unit or exponent that is far from what stands there.
+    """Warn of a number typed without unit or exponent that is far from the present one.
 
     Parameters
     ----------
@@ -70,13 +70,7 @@ def warn_of_unit(system: object, key: str, text: float | str) -> None:
 
 
 def light_limits(unit: PhotonicUnit) -> tuple[Passed, ...]:
-    """Return each limit of light and size that a photonic unit passes, with its sentence.
-
-    Parameters
-    ----------
-    unit : PhotonicUnit
-        The unit.
-    """
+    """Return the limits of optics and size that a photonic unit exceeds."""
     return limits_of(
         unit.core.light,
         Size(
@@ -89,7 +83,7 @@ def light_limits(unit: PhotonicUnit) -> tuple[Passed, ...]:
 
 
 def warn_of_gpu(gpu: str) -> None:
-    """Warn of an accelerator whose published steps take much longer than those predicted."""
+    """Warn of an accelerator whose published steps take much longer than the predicted ones."""
     if gpu in TOO_FAST:
         longer = f"{TOO_FAST[gpu]} times as long as here"
         msg = f"published steps of {gpu} take {longer}: most of its rates are assumed"
@@ -97,7 +91,7 @@ def warn_of_gpu(gpu: str) -> None:
 
 
 def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None:
-    """Warn of parts that are better than physics allows, or than their tables have them."""
+    """Warn of a converter below the physical limit of energy, and of numbers outside their tables' ranges."""
     sentence = converter_warning(name, unit) if unit is not None else None
     if sentence is not None:
         warnings.warn(sentence, SuspectWarning, stacklevel=3)
@@ -106,7 +100,7 @@ def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None
 
 
 def check_buildable(name: str, unit: PhotonicUnit) -> None:
-    """Raise an error for a chip that cannot be.
+    """Raise an error for a chip that cannot be built.
 
     Raises
     ------
@@ -120,7 +114,7 @@ def check_buildable(name: str, unit: PhotonicUnit) -> None:
 
 
 def warn_of_chip(name: str, unit: PhotonicUnit) -> None:
-    """Warn of a chip that is better than whole chips of today, or passes a limit of light or size.
+    """Warn of a chip that is better than any built, or exceeds a limit of optics or size.
 
     Parameters
     ----------
@@ -145,14 +139,14 @@ def warn_of_chip(name: str, unit: PhotonicUnit) -> None:
 
 @contextmanager
 def limits_told() -> Iterator[None]:
-    """Silence the warnings of limits, for what tells them itself."""
+    """Silence the warnings of limits, for callers that report them otherwise."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LimitWarning)
         yield
 
 
 def worst_limits(units: Iterable[PhotonicUnit]) -> tuple[Passed, ...]:
-    """Return each limit that any of several units passes once, as the worst of them does."""
+    """Return the limits that any of several units exceeds, each with the largest excess."""
     worst: dict[str, Passed] = {}
     for passed in (one for unit in units for one in light_limits(unit)):
         if passed.limit not in worst or passed.excess > worst[passed.limit].excess:
@@ -161,19 +155,19 @@ def worst_limits(units: Iterable[PhotonicUnit]) -> tuple[Passed, ...]:
 
 
 def converter_warning(name: str, unit: PhotonicUnit) -> str | None:
-    """Return one sentence about an output converter with more bits than its energy allows, or None.
+    """Return a warning about an output converter with more bits than its energy allows, or None.
 
     Parameters
     ----------
     name : str
         Name of the system.
     unit : PhotonicUnit
-        Its chip. A converter set to take no energy at all is meant to be ideal.
+        Its photonic unit. A converter without any energy is taken to be ideal on purpose.
 
     Notes
     -----
-    Sampling alone takes 8 k T SNR (`optical.devices.limits.sampling_floor_j`). Named parts beyond it are
-    refused; a number that somebody sets may be meant, so that it is warned of.
+    Sampling alone takes 8 k T SNR (`optical.devices.limits.sampling_floor_j`). Named parts below it are
+    refused; a number that a user sets may be intended, and is only warned of.
     """
     sampling = (part.device for part in unit.core.parts() if part.per is Per.SAMPLE)
     adc = next((device for device in sampling if isinstance(device, Converter)), None)
@@ -190,34 +184,34 @@ def converter_warning(name: str, unit: PhotonicUnit) -> str | None:
 
 
 def built_snr_db() -> float:
-    """Return the executed signal over noise of the best whole chip on uniform operands.
+    """Return the executed signal-to-noise ratio of the best built chip on uniform operands.
 
     Notes
     -----
-    Its effective bits refer to a sine of full scale, n products of 1 each: power n^2 / 2, against n / 9 of a
-    sum of products of uniform operands.
+    Effective bits refer to a sine of full scale, which n products of 1 give: power n^2 / 2, against n / 9 of
+    a sum of n products of uniform operands.
     """
     return db_from_ratio(snr_from_bits(BUILT_BITS) * 2.0 * UNIFORM_SQUARE / BUILT_LENGTH)
 
 
 def least_j_per_mac(snr_db: float) -> float:
-    """Return the energy below which a chip of some executed signal over noise is warned of.
+    """Return the energy below which a chip of an executed signal-to-noise ratio is warned of.
 
     Notes
     -----
-    From the best whole chip by Walden's law, twice the energy for each bit, 6.02 dB.
+    Scaled from the best built chip by Walden's law: twice the energy per bit, 6.02 dB.
     """
     bits = (snr_db - built_snr_db()) / BIT_DB
     return float(SUSPECT_SHARE * BUILT_J_PER_MAC * 2.0**bits)
 
 
 def chip_warning(name: str, unit: PhotonicUnit) -> str | None:
-    """Return one sentence about a photonic chip that is better than whole chips of today, or None.
+    """Return a warning about a photonic chip that is better than any built; None if it is not.
 
     Notes
     -----
-    Compared is the photonic unit alone, at full load, without memory and other electronics, at the executed
-    signal over noise that it has on the operands and sums of the best whole chip (`built_snr_db`).
+    The photonic unit alone is compared, at full load, without memory and other electronics, at its executed
+    signal-to-noise ratio on the operands and the length of sum of the best built chip (`built_snr_db`).
 
     References
     ----------

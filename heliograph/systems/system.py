@@ -1,4 +1,9 @@
-"""Systems: accelerators, hybrid ones too, a fabric and prices in one frozen description."""
+"""Hardware of a run in one frozen description, `System`: accelerators, fabric, host and prices.
+
+`system` and `build_system` build one by name and carry out changes of numbers and parts (`_with_changes`).
+After any change a photonic accelerator is sized anew: it gets as many cores as fit the power or area of the
+GPU that it replaces (`System.sized`).
+"""
 
 from __future__ import annotations
 
@@ -67,16 +72,16 @@ from workloads.plan.plan import Plan
 
 
 class Kind(StrEnum):
-    """Kind of a model's product, by where it stands in a block."""
+    """Kind of a model's product, by its position in a block."""
 
     QKV = "qkv"
-    """Queries, keys and values, or what they are made from."""
+    """Queries, keys and values, or the latents that they are made from."""
     ATTENTION = "attention"
-    """Scores and values: a fused kernel hands the one to the other on chip, so both run on one unit."""
+    """Scores and values; a fused kernel passes scores on within the chip, so that both run on one unit."""
     OUTPUT = "output"
-    """Projection behind attention."""
+    """Output projection of attention."""
     UP = "up"
-    """Gate and up, and whatever else has no name of its own."""
+    """Gate and up projections of the MLP, and all products without a kind of their own."""
     DOWN = "down"
     """Second product of the MLP."""
     HEAD = "head"
@@ -110,12 +115,12 @@ def kind_of(role: Role) -> Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class InputShares:
-    """Share of layers whose products of two activations run in light, 0 to 1."""
+    """Share of layers whose products of two activations run in light, by pass; 0 to 1."""
 
     forward: float = 1.0
-    """In the forward pass."""
+    """Share in the forward pass."""
     grad_input: float = 1.0
-    """In the backward pass."""
+    """Share in the backward pass."""
 
     def __post_init__(self) -> None:
         check_range(self, *(one.name for one in dataclasses.fields(self)), low=0.0, high=1.0)
@@ -123,19 +128,19 @@ class InputShares:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseShares(InputShares):
-    """Share of layers whose products with a weight run in light, 0 to 1."""
+    """Share of layers whose products with a weight run in light, by pass; 0 to 1."""
 
     grad_weight: float = 1.0
-    """Gradients of the weight."""
+    """Share for the gradients of weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LightShares:
-    """Share of layers, by kind of product and phase, whose products run in light; the others' are electronic.
+    """Share of layers whose products run in light, by kind of product and phase; the others are electronic.
 
     Notes
     -----
-    Layers of a step are alike, so that a share of them is all that time and energy depend on.
+    All layers take the same time and energy, so that only the share counts, not which layers they are.
     """
 
     qkv: PhaseShares = field(default_factory=PhaseShares)
@@ -143,42 +148,42 @@ class LightShares:
     attention: InputShares = field(default_factory=InputShares)
     """Scores and values."""
     output: PhaseShares = field(default_factory=PhaseShares)
-    """Projection behind attention."""
+    """Output projection of attention."""
     up: PhaseShares = field(default_factory=PhaseShares)
-    """Gate and up, and what is not told apart."""
+    """Gate and up projections, and all products without a kind of their own."""
     down: PhaseShares = field(default_factory=PhaseShares)
     """Second product of the MLP."""
     head: PhaseShares = field(default_factory=PhaseShares)
-    """Logits; one layer, so that a share is one of its steps."""
+    """Logits; as there is one head, its share is one of steps rather than layers."""
 
     def of(self, role: Role, phase: Phase) -> float:
-        """Return the share of a product of a step."""
+        """Return the share for a product by its role and phase."""
         return float(getattr(getattr(self, kind_of(role)), str(phase)))
 
     @property
     def least(self) -> float:
-        """The smallest share; 1 where nothing is electronic."""
+        """Smallest share; 1 if all products run in light."""
         shares = (getattr(self, one.name) for one in dataclasses.fields(self))
         return min(getattr(share, one.name) for share in shares for one in dataclasses.fields(share))
 
 
 @dataclass(frozen=True, kw_only=True)
 class HybridUnit:
-    """Matrix units of light and of electronics beside one memory, of which each product runs on one.
+    """Photonic and electronic matrix units that share one memory; each product runs on one of them.
 
     Notes
     -----
-    Either reads its operands from the memory that both share and writes its results there, so moving them
-    between the two is in the price of each. Light is on while electronics work: its static power is that of
-    the whole step, and what it draws is not left to the electronics under the power limit.
+    Both read operands from the shared memory and write results to it, so that moving data between them is
+    part of the cost of each. The light stays on while electronics work: its static power is drawn over the
+    whole step, and reduces the power that the limit leaves to the electronics.
     """
 
     photonic: PhotonicUnit
-    """Cores of light."""
+    """Photonic matrix unit."""
     electronics: Gpu
-    """GPU whose matrix units run the rest, its power limit less what light draws all the time."""
+    """GPU whose matrix units run the other products, its power limit less the light's static power."""
     light: LightShares
-    """What runs in light."""
+    """Products that run in light."""
 
     @property
     def name(self) -> str:
@@ -187,11 +192,11 @@ class HybridUnit:
 
     @property
     def static_w(self) -> float:
-        """Power drawn all the time; idle power of the GPU stands on the photonic unit already."""
+        """Static power; the idle power of the GPU is counted with the photonic unit already."""
         return self.photonic.static_w
 
     def accepts(self, operator: MatMul | Elementwise) -> bool:
-        """Return whether the operator is a product."""
+        """Return whether the operator is a matrix product."""
         return self.photonic.accepts(operator)
 
     def cost(self, operator: MatMul | Elementwise) -> Cost:
@@ -200,7 +205,7 @@ class HybridUnit:
         Raises
         ------
         WorkloadError
-            If the operator is no product.
+            If the operator is no matrix product.
         """
         if not isinstance(operator, MatMul):
             return self.photonic.cost(operator)
@@ -219,7 +224,7 @@ class HybridUnit:
         )
 
     def numerics(self, phase: Phase) -> Numerics:
-        """Return how products come out that run in light."""
+        """Return the numerics of the products that run in light."""
         return self.photonic.numerics(phase)
 
 
@@ -235,15 +240,16 @@ __all__ = [
 ]
 
 PUBLISHED_CORES = 16
-"""Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
+"""Cores with basis count, as on a published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA
+2024)."""
 CORES_PATH, BUFFER_PATH = "photonic.cores", "photonic.sram_bytes"
-"""Numbers that follow from the size of a photonic accelerator unless they are set themselves."""
+"""Paths of the number of cores and the buffer, which sizing chooses unless they are set."""
 NO_BUFFER_BYTES = 1.0
-"""Buffer next to which every other weighs, for a bound on the cores beside one that is set."""
+"""Buffer of negligible size, with which `System.sized` bounds the number of cores if the buffer is set."""
 
 
 class TargetFormat(StrEnum):
-    """A number format whose precision light is to deliver, of `electronic.formats.FORMATS`."""
+    """Number format of `electronic.formats.FORMATS` whose precision the light is to deliver."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -261,25 +267,25 @@ class TargetFormat(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Lighting:
-    """Precision for which the laser of photonic cores is sized when a step is run.
+    """Precision target for which the laser of photonic cores is sized when a step is run.
 
-    The laser power of a core that is set itself is left as it is; a system then has no lighting.
+    A system whose laser power was set has no lighting; its laser stays as set.
     """
 
     target: TargetFormat | None = TargetFormat.FP8
-    """Format whose executed signal-to-noise ratio the products of a step are to have; None for the laser as
-    it stands."""
+    """Format whose executed signal-to-noise ratio the products of a step are to have; None to leave the
+    laser as it is."""
     target_db: float | None = None
     """Signal-to-noise ratio in place of a format's."""
     sized: bool = dataclasses.field(default=False, compare=False)
-    """Whether the laser of the system has been sized, for the products of a step."""
+    """Whether the laser has been sized for the products of a step."""
 
     def __post_init__(self) -> None:
         check_choices(self)
 
     @property
     def wanted(self) -> str | float | None:
-        """Target as `accuracy.precision.target_db` takes it; None where the laser stays as it stands."""
+        """Target as `accuracy.precision.target_db` takes it; None if the laser is not sized."""
         if self.target_db is not None:
             return self.target_db
         return None if self.target is None else str(self.target)
@@ -290,11 +296,11 @@ class Lighting:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class System(Summary):
-    """Hardware of a run: accelerators, what connects them, and prices.
+    """Hardware of a run: accelerators, the fabric between them, their host, and prices.
 
-    The photonic parts are absent in an all-electronic system. Where they are present, `gpu` is the
-    accelerator that they replace: it gives the budget of power or area and the memory. `with_` changes a
-    number.
+    `photonic`, `vector`, `light` and `lighting` are absent in an electronic system. In a photonic one, `gpu`
+    is the accelerator that is replaced: it gives the budget of power or area, and the memory. `with_` returns
+    a system with numbers or parts changed.
     """
 
     name: str
@@ -302,31 +308,31 @@ class System(Summary):
     gpu: Gpu
     """The GPU, or the one that is replaced."""
     photonic: PhotonicUnit | None = None
-    """Matrix unit in light, sharing the GPU's memory."""
+    """Photonic matrix unit, with the GPU's memory."""
     vector: VectorUnit | None = None
-    """Electronics that a photonic accelerator carries for everything else."""
+    """Electronic vector lanes of a photonic accelerator, for everything but products."""
     light: LightShares | None = None
-    """Share of layers whose products run in light, by kind and phase; None in a system without light."""
+    """Products that run in light; None in an electronic system."""
     fabric: Fabric
     """Network between the accelerators."""
     economics: Economics
     """Prices."""
     basis: Basis = Basis.POWER
-    """Sizing of the photonic accelerator."""
+    """Budget that sizes the photonic accelerator."""
     circuits: CircuitPolicy | None = None
-    """Circuit policy, or None to take the faster one."""
+    """Circuit policy; None for the fastest."""
     precision: Precision | None = None
-    """Format of a GPU's products, whatever the plan's; None for that of the plan."""
+    """Format of a GPU's products, in place of the plan's; None for that of the plan."""
     lighting: Lighting | None = None
-    """Precision for which the laser is sized; None in a system without light, or whose laser power is set."""
+    """Precision target of the laser; None in an electronic system, and where the laser power is set."""
     operands: OperandKind = DEFAULT_OPERANDS
-    """Operands on which precision is told, and for which a laser is sized."""
+    """Operands for which precision is computed and the laser sized."""
     host: Host
     """Server that carries the accelerators."""
     penalties: Penalties = Penalties.BOTH
-    """Accelerators that pay for host, company, the slowest of them and idle power (`simulator.node`)."""
+    """Kinds of accelerators that pay the penalties of a step (`simulator.node.StepPenalties`)."""
     settings: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
-    """Paths of what was changed, each with its value as it was written."""
+    """Paths of changed numbers and parts, each with its value as it was written."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -334,16 +340,16 @@ class System(Summary):
             raise ParameterError(no_format(self.name, self.precision))
 
     def with_(self, changes: Mapping[str, float | str] | None = None, /, **numbers: float | str) -> System:
-        """Return the system with numbers and parts changed, and with as many photonic cores as then fit.
+        """Return the system with numbers and parts changed, and its photonic cores sized anew.
 
         Parameters
         ----------
         changes : mapping of str to float or str
-            Values by path: that of a parameter (``"photonic.core.laser_power_w"``), of a part
+            New values by path: that of a parameter (``"photonic.core.laser_power_w"``), of a part
             (``"core.adc"``), or any ending that fits one only. Numbers are SI; text may have a unit
-            (``"20 mW"``); a part is told by its name (``heliograph list parts``).
+            (``"20 mW"``); a part is given by its name (``heliograph list parts``).
         **numbers : float or str
-            The same where an ending without dots is enough: ``laser_power_w="20 mW"``.
+            The same, for endings without dots: ``laser_power_w="20 mW"``.
 
         Raises
         ------
@@ -352,14 +358,14 @@ class System(Summary):
 
         Notes
         -----
-        The number of cores stays only where it is set itself (``cores``); the buffer goes with their peak
-        rate, and so with their array and clock, unless it is set itself (``sram_bytes``).
+        The number of cores stays only if it was set (``cores``). The buffer follows their peak rate, and so
+        their array and clock, unless it was set (``sram_bytes``).
         """
-        plain = self
+        unsized = self
         if self.photonic is not None and not self._cores_are_set:
-            one = self._with_cores(self.photonic, self.photonic.core.cluster)
-            plain = dataclasses.replace(self, photonic=one)
-        return _with_changes(plain, _changes(changes, numbers))
+            smallest = self._with_cores(self.photonic, self.photonic.core.cluster)
+            unsized = dataclasses.replace(self, photonic=smallest)
+        return _with_changes(unsized, _checked_changes(changes, numbers))
 
     @property
     def _cores_are_set(self) -> bool:
@@ -370,24 +376,24 @@ class System(Summary):
         return BUFFER_PATH in dict(self.settings)
 
     def _with_cores(self, unit: PhotonicUnit, cores: int) -> PhotonicUnit:
-        """Return a unit with other cores; its buffer goes with them unless it is set itself."""
+        """Return a unit with another number of cores; its buffer follows unless it was set."""
         if self._buffer_is_set:
             return dataclasses.replace(unit, cores=cores)
         return unit.resized(cores)
 
     @property
     def core_name(self) -> str:
-        """Name of the photonic core, or nothing."""
+        """Name of the photonic core; empty in an electronic system."""
         return self.photonic.core.name if self.photonic else ""
 
     @property
     def laser_power_w(self) -> float | None:
-        """Power of a laser, or of a line of a comb, of the photonic cores; None without light."""
+        """Power of a laser, or of a comb line, of the photonic cores; None in an electronic system."""
         return None if self.photonic is None else float(get_at(self.photonic.core, LASER))
 
     @property
     def target_text(self) -> str:
-        """What the laser of photonic cores is sized for; empty without light."""
+        """Text of the laser's precision target; empty in an electronic system."""
         if self.photonic is None:
             return ""
         if self.lighting is None:
@@ -395,7 +401,7 @@ class System(Summary):
         return str(self.lighting) or "power as it stands"
 
     def with_core(self, core: Core) -> System:
-        """Return the system with another core in all its photonic units, and as many of them as then fit."""
+        """Return the system with another photonic core, and the number of cores sized anew."""
         if self.photonic is None:
             return self
         cores = self.photonic.cores if self._cores_are_set else core.cluster
@@ -407,11 +413,11 @@ class System(Summary):
         return sized
 
     def settings_text(self) -> str:
-        """Return what was changed, as a command line would say it; empty where nothing was."""
+        """Return the changes as ``path=value; ...``; empty if there are none."""
         return "; ".join(f"{path}={value}" for path, value in self.settings)
 
     def summary_lines(self) -> list[tuple[str, str]]:
-        """Return title and lines of the system as it is shown."""
+        """Return the summary that is printed: a title, then the main numbers."""
         unit = self.photonic
         each = self.gpu.name
         if unit is not None:
@@ -437,19 +443,19 @@ class System(Summary):
         return self.fabric.endpoints
 
     def planned(self, plan: Plan) -> Plan:
-        """Return a plan with the format that the system's products have, if it has one of its own."""
+        """Return a plan with the system's own format of products, if it has one."""
         if self.precision in (None, plan.precision.kind):
             return plan
         return dataclasses.replace(plan, precision=plan.precision.of_kind(self.precision))
 
     def with_plan(self, plan: Plan) -> System:
-        """Return the system with the format of its products named, that of a plan where it has none."""
+        """Return the system with a format of products, that of a plan if it has none of its own."""
         if self.photonic is not None or self.precision is not None:
             return self
         return dataclasses.replace(self, precision=plan.precision.kind)
 
     def node(self) -> Node:
-        """Return one accelerator as the engine sees it."""
+        """Return the accelerator as the engine sees it."""
         gpu = self._penalised_gpu()
         if self.photonic is None or self.vector is None:
             return Node(
@@ -462,11 +468,13 @@ class System(Summary):
                 collective_share=gpu.penalties.collective_share,
                 collective_issue_s=gpu.penalties.host_operator_s,
             )
-        paid = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
-        lit = dataclasses.replace(paid, idle_w=self._photonic_idle_w, launch_s=self.vector.engine.launch_s)
+        penalties = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
+        photonic_penalties = dataclasses.replace(
+            penalties, idle_w=self._photonic_idle_w, launch_s=self.vector.engine.launch_s
+        )
         limit_w = self.left_to_work_w
-        photonic = dataclasses.replace(self.photonic, penalties=lit, limit_w=limit_w)
-        vector = dataclasses.replace(self.vector, penalties=paid, limit_w=limit_w)
+        photonic = dataclasses.replace(self.photonic, penalties=photonic_penalties, limit_w=limit_w)
+        vector = dataclasses.replace(self.vector, penalties=penalties, limit_w=limit_w)
         products: ComputeUnit = photonic
         if self.light is not None and self.is_hybrid:
             products = self._hybrid(photonic, vector, gpu, self.light)
@@ -477,22 +485,22 @@ class System(Summary):
             peak_flop_per_s=photonic.peak_flop_per_s,
             static_parts_w=photonic.static_parts_w() | {"vector static": vector.static_w},
             host=self.host,
-            collective_share=paid.collective_share,
-            collective_issue_s=paid.host_operator_s,
+            collective_share=penalties.collective_share,
+            collective_issue_s=penalties.host_operator_s,
         )
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether some products of a photonic accelerator run on the GPU's matrix units beside the light."""
+        """Whether some products of a photonic accelerator run on electronic matrix units beside the light."""
         return self.photonic is not None and self.light is not None and self.light.least < 1.0
 
     def _hybrid(self, photonic: PhotonicUnit, vector: VectorUnit, gpu: Gpu, light: LightShares) -> HybridUnit:
-        """Return the matrix units of a hybrid accelerator, the GPU's within what power light leaves."""
-        taken_w = max(0.0, photonic.static_w + vector.static_w - gpu.chip.idle_w)
-        left_w = gpu.chip.tdp_w - taken_w
+        """Return the matrix units of a hybrid accelerator; the GPU's have the power that the light leaves."""
+        light_w = max(0.0, photonic.static_w + vector.static_w - gpu.chip.idle_w)
+        left_w = gpu.chip.tdp_w - light_w
         if not left_w > gpu.chip.idle_w + gpu.memory.static_w:
             msg = (
-                f"light of '{self.name}' draws {taken_w:.0f} W all the time, which leaves nothing of the "
+                f"light of '{self.name}' draws {light_w:.0f} W all the time, which leaves nothing of the "
                 f"{gpu.chip.tdp_w:g} W of {gpu.name} to its matrix units; run all products in light "
                 "or take a dimmer laser"
             )
@@ -501,7 +509,7 @@ class System(Summary):
         return HybridUnit(photonic=photonic, electronics=dataclasses.replace(gpu, chip=chip), light=light)
 
     def _penalised_gpu(self) -> Gpu:
-        """Return the GPU as one of all accelerators, with what it pays within a step."""
+        """Return the GPU as one of all accelerators, with its penalties within a step."""
         return dataclasses.replace(
             self.gpu,
             slowest_of=max(self.gpu.slowest_of, self.accelerators),
@@ -510,32 +518,32 @@ class System(Summary):
 
     @property
     def _photonic_idle_w(self) -> float:
-        """Idle power of a photonic accelerator beside its parts: a GPU's, less what its vector lanes draw."""
+        """Idle power of a photonic accelerator beyond its parts': that of the GPU, less its vector lanes'."""
         if self.vector is None or self.penalties is not Penalties.BOTH:
             return 0.0
         return max(0.0, self.gpu.chip.idle_w - self.vector.static_w)
 
     def analog(self) -> dict[Phase, AnalogSpec] | None:
-        """Return how products of each phase come out of the photonic core, or None for a GPU."""
+        """Return the analog numerics of the photonic core by phase; None in an electronic system."""
         if self.photonic is None:
             return None
         phases = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
         return {phase: self.photonic.core.analog(phase) for phase in phases}
 
     def effective_bits(self) -> float:
-        """Return effective bits: of a full-scale analog sample with converters, or a format's significand."""
+        """Return the effective bits of a full-scale analog sample; of a GPU, the bits of the significand."""
         if self.photonic is None:
             return float(SIGNIFICAND_BITS[self.multiplied_as])
         return self.photonic.core.effective_bits
 
     @property
     def multiplied_as(self) -> str:
-        """Name of the number format in which a GPU multiplies: tf32 for fp32 where its units are of it."""
+        """Name of the number format in which a GPU multiplies; tf32 for fp32 if it has tf32 units."""
         precision = self.precision or Precision.BF16
         return TF32 if precision is Precision.FP32 and self.gpu.chip.has_tf32 else str(precision)
 
     def precision_text(self) -> str:
-        """Return the precision of products in words."""
+        """Return the precision of products as text."""
         if self.photonic is None:
             return str(self.precision) if self.precision else "of the plan"
         if self.lighting is None or self.lighting.wanted is None:
@@ -545,7 +553,7 @@ class System(Summary):
 
     @property
     def unlit(self) -> str | None:
-        """Why products do not come out of the system as they will in a step; None where they do."""
+        """Message that the laser is yet to be sized, so that precision is not that of a step; else None."""
         if self.lighting is None or self.lighting.wanted is None or self.lighting.sized:
             return None
         return (
@@ -555,29 +563,29 @@ class System(Summary):
         )
 
     @property
-    def _beside_light_w(self) -> float:
-        """Power that a photonic accelerator draws all the time, its photonic unit apart."""
+    def _electronics_static_w(self) -> float:
+        """Static power of a photonic accelerator without its photonic unit."""
         if self.vector is None:
             return 0.0
         return self.vector.memory.static_w + self.vector.static_w + self._photonic_idle_w
 
     @property
-    def _while_light_waits_w(self) -> float:
-        """Power that lanes and memory add at their full rates, while light waits."""
-        return 0.0 if self.vector is None else _lanes_at_work_w(self.vector) + _memory_at_work_w(self.vector)
+    def _electronics_dynamic_w(self) -> float:
+        """Dynamic power of vector lanes and memory at full rate, when the light only waits."""
+        return 0.0 if self.vector is None else _lanes_dynamic_w(self.vector) + _memory_dynamic_w(self.vector)
 
     @property
     def left_to_work_w(self) -> float | None:
-        """Power that the limit of the GPU leaves to cores, lanes and memory at work; None on other bases.
+        """Power that the GPU's limit leaves for dynamic power; None unless the basis is power.
 
         Raises
         ------
         BudgetError
-            If what is drawn all the time reaches the limit.
+            If static power reaches the limit.
         """
         if self.photonic is None or self.basis is not Basis.POWER:
             return None
-        drawn_w, limit_w = self.photonic.static_w + self._beside_light_w, self.gpu.chip.tdp_w
+        drawn_w, limit_w = self.photonic.static_w + self._electronics_static_w, self.gpu.chip.tdp_w
         if not limit_w > drawn_w:
             msg = (
                 f"'{self.name}' draws {drawn_w:.0f} W all the time, {self.photonic.cores} cores with their "
@@ -588,29 +596,28 @@ class System(Summary):
         return limit_w - drawn_w
 
     def accelerator_peak_w(self) -> float:
-        """Return the greatest power of one accelerator; cores in light and vector lanes work in turns."""
+        """Return the greatest power of one accelerator; photonic cores and vector lanes work alternately."""
         if self.photonic is None or self.vector is None:
             return self.gpu.chip.tdp_w
-        light, lanes_w = self.photonic, _lanes_at_work_w(self.vector) + self.vector.engine.active_w
-        at_work_w = max(light.peak_power_w, light.static_w + lanes_w)
-        full_w = self._beside_light_w + _memory_at_work_w(self.vector) + at_work_w
+        light, lanes_w = self.photonic, _lanes_dynamic_w(self.vector) + self.vector.engine.active_w
+        working_w = max(light.peak_power_w, light.static_w + lanes_w)
+        peak_w = self._electronics_static_w + _memory_dynamic_w(self.vector) + working_w
         if self.basis is Basis.POWER:
-            full_w = min(full_w, self.gpu.chip.tdp_w)
-        return max(full_w, self.gpu.chip.tdp_w) if self.is_hybrid else full_w
+            peak_w = min(peak_w, self.gpu.chip.tdp_w)
+        return max(peak_w, self.gpu.chip.tdp_w) if self.is_hybrid else peak_w
 
     def accelerator_area_m2(self) -> float:
-        """Return the die area of one accelerator, memory apart."""
+        """Return the die area of one accelerator without its memory."""
         if self.photonic is None or self.vector is None:
             return self.gpu.area_m2
-        beside = self.gpu if self.is_hybrid else self.vector
-        return self.photonic.area_m2 + beside.area_m2
+        return self.photonic.area_m2 + self._electronics_m2
 
     def accelerator_usd(self) -> float:
         """Return the price of one accelerator."""
         if self.photonic is None or self.vector is None:
             return self.gpu.price_usd
-        beside = self.gpu if self.is_hybrid else self.vector
-        return self.photonic.price_usd + beside.price_usd
+        electronics = self.gpu if self.is_hybrid else self.vector
+        return self.photonic.price_usd + electronics.price_usd
 
     @property
     def servers(self) -> int:
@@ -618,15 +625,16 @@ class System(Summary):
         return math.ceil(self.accelerators / self.host.accelerators)
 
     def capital_usd(self) -> float:
-        """Return the price of all accelerators, of their servers and of the fabric."""
+        """Return the price of all accelerators, their servers and the fabric."""
         servers_usd = self.servers * self.host.chassis.price_usd
         return self.accelerators * self.accelerator_usd() + servers_usd + self.fabric.cost_usd
 
     def sized(self) -> System:
-        """Return the system with as many photonic cores as its basis allows, unless their number is set.
+        """Return the system with as many photonic cores as its basis allows, unless their number was set.
 
-        Under a power limit cores at full load must fit beside the memory at rest, with which they share what
-        the limit leaves; and their light, while it waits, must leave memory and lanes their full rates.
+        Cores come in clusters that share light. On the basis of power two limits hold, each beside the static
+        power of the electronics: the cores at full load, and the light's static power together with vector
+        lanes and memory at full rate.
 
         Raises
         ------
@@ -636,21 +644,22 @@ class System(Summary):
         if self.photonic is None or self.vector is None or self._cores_are_set:
             return self
         cluster = self.photonic.core.cluster
-        one, waiting = self._with_cores(self.photonic, cluster), math.inf
+        one = self._with_cores(self.photonic, cluster)
         least = dataclasses.replace(one, sram_bytes=NO_BUFFER_BYTES) if self._buffer_is_set else one
+        most = math.inf
         match self.basis:
             case Basis.POWER:
                 budget, unit = self.gpu.chip.tdp_w, "W"
-                rest, each, needed = self._beside_light_w, least.peak_power_w, one.peak_power_w
-                waiting_w = budget - rest - self._while_light_waits_w
-                waiting = waiting_w / least.static_w if least.static_w > 0.0 else math.inf
+                rest, each, needed = self._electronics_static_w, least.peak_power_w, one.peak_power_w
+                if least.static_w > 0.0:
+                    most = (budget - rest - self._electronics_dynamic_w) / least.static_w
             case Basis.AREA:
                 budget, unit = self.gpu.area_m2, "m^2"
-                rest, each, needed = self._beside_light_m2, least.area_m2, one.area_m2
+                rest, each, needed = self._electronics_m2, least.area_m2, one.area_m2
             case _:
                 clusters = max(1, PUBLISHED_CORES // cluster)
                 return dataclasses.replace(self, photonic=self._with_cores(self.photonic, clusters * cluster))
-        clusters = math.floor(min((budget - rest) / each, waiting))
+        clusters = math.floor(min((budget - rest) / each, most))
         if clusters < 1 or (self._buffer_is_set and not self._fits(one)):
             msg = (
                 f"basis {self.basis}: {self.gpu.name} gives {budget:g} {unit}, electronics and memory take "
@@ -658,27 +667,29 @@ class System(Summary):
                 "smaller cores"
             )
             raise BudgetError(msg)
-        if self._buffer_is_set or self.basis is Basis.AREA:  # a buffer, spares and links are no cluster's own
+        if (
+            self._buffer_is_set or self.basis is Basis.AREA
+        ):  # the unit does not grow in proportion to clusters
             sizes = (self._with_cores(self.photonic, number * cluster) for number in range(clusters, 1, -1))
             return dataclasses.replace(self, photonic=next(filter(self._fits, sizes), one))
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
 
     @property
-    def _beside_light_m2(self) -> float:
+    def _electronics_m2(self) -> float:
         """Die area of a photonic accelerator without its photonic unit."""
-        beside = self.gpu if self.is_hybrid else self.vector
-        return 0.0 if beside is None else beside.area_m2
+        electronics = self.gpu if self.is_hybrid else self.vector
+        return 0.0 if electronics is None else electronics.area_m2
 
     def _fits(self, unit: PhotonicUnit) -> bool:
-        """Return whether a photonic unit has room beside what else its accelerator carries."""
+        """Return whether a photonic unit fits the budget beside the electronics."""
         if self.basis is Basis.AREA:
-            return unit.area_m2 <= self.gpu.area_m2 - self._beside_light_m2
-        left_w = self.gpu.chip.tdp_w - self._beside_light_w
-        return unit.peak_power_w <= left_w and unit.static_w <= left_w - self._while_light_waits_w
+            return unit.area_m2 <= self.gpu.area_m2 - self._electronics_m2
+        left_w = self.gpu.chip.tdp_w - self._electronics_static_w
+        return unit.peak_power_w <= left_w and unit.static_w <= left_w - self._electronics_dynamic_w
 
 
 TF32 = "tf32"
-"""Format of 32-bit operands in units that round them to 10 bits behind the point."""
+"""Format of units that round 32-bit operands to 10 fraction bits."""
 SIGNIFICAND_BITS: Mapping[str, int] = MappingProxyType(
     {
         Precision.BF16: 8,
@@ -691,16 +702,16 @@ SIGNIFICAND_BITS: Mapping[str, int] = MappingProxyType(
         TF32: 11,
     }
 )
-"""Significand of each format with its hidden bit; of fp8 that of E4M3, which weights and activations have."""
+"""Bits of each format's significand, the hidden bit included; of fp8 those of E4M3 (weights, activations)."""
 
 
-def _lanes_at_work_w(vector: VectorUnit) -> float:
-    """Return the power of vector lanes at full rate, beyond that without work."""
+def _lanes_dynamic_w(vector: VectorUnit) -> float:
+    """Return the dynamic power of vector lanes at full rate."""
     return vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop
 
 
-def _memory_at_work_w(vector: VectorUnit) -> float:
-    """Return the power of the memory of vector lanes at full rate, beyond that without work."""
+def _memory_dynamic_w(vector: VectorUnit) -> float:
+    """Return the dynamic power of the vector lanes' memory at full rate."""
     return vector.memory.energy_j(vector.memory.bandwidth_bytes_per_s)
 
 
@@ -715,8 +726,11 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
     return {"photonic": unit, "vector": vector, "light": LightShares()}
 
 
-def _plain(chosen: Choice, node: int | None = None) -> System:
-    """Return the system of a choice with one cluster of cores, before any change but the size of a node."""
+def _unchanged_system(chosen: Choice, node: int | None = None) -> System:
+    """Return the system of a choice before its changes, with one cluster of cores.
+
+    `node` is the number of accelerators in a node, by default that of the GPU.
+    """
     gpu = load_gpu(chosen.gpu)
     parts = {}
     if chosen.base.light:
@@ -761,17 +775,17 @@ def system(
     changes, **numbers : mapping and keywords
         As `System.with_` takes them.
     accelerators : int
-        How many; 1,024 where neither this nor the file says it.
+        Number of accelerators; by default that of the file, or 1,024.
     gpu : str
-        The GPU, or the one that photonic accelerators replace; ``h100`` where nobody names one.
+        The GPU, or the one that photonic accelerators replace; ``h100`` by default.
     basis : str
-        ``power`` (default), ``area`` or ``count``: what photonic accelerators share with that GPU.
+        Budget of photonic accelerators, that of the GPU: ``power`` (default), ``area`` or ``count``.
     core : str
-        Core of photonic accelerators, registered, or ``FILE.py:NAME``.
+        Core of photonic accelerators: a registered name, or ``FILE.py:NAME``.
     fabric : str
-        Fabric of packet systems, registered, or ``FILE.py:NAME``, or ``graph:FILE``.
+        Fabric of packet systems: a registered name, ``FILE.py:NAME``, or ``graph:FILE``.
     precision : str
-        Format of a GPU's products, such as ``fp8``; that of the plan where nobody names one.
+        Format of a GPU's products, such as ``fp8``; that of the plan by default.
 
     Raises
     ------
@@ -782,7 +796,7 @@ def system(
     options = Options(
         accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric, precision=precision
     )
-    return _built(name, options, _changes(changes, numbers))
+    return _build(name, options, _checked_changes(changes, numbers))
 
 
 def build_system(
@@ -797,18 +811,18 @@ def build_system(
     assignments: Iterable[str] = (),
     usual_accelerators: int = DEFAULT_ACCELERATORS,
 ) -> System:
-    """Return a system as a command line asks for it: `system`, with its changes as text.
+    """Return a system as `system` does, with changes given as the text of a command line.
 
     Parameters
     ----------
     name, accelerators, gpu, basis, core, fabric, precision
-        As in `system`; None where nobody chose.
+        As in `system`; None for the default.
     assignments : iterable of str
-        ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
-        at a part takes the name of one (``core.adc=adc_isscc2025_24_7``,
-        `optical.devices.named_parts.named_parts`). They are carried out in their order.
+        Changes ``path=value``, carried out in their order; a path may be shortened to any ending that fits
+        one parameter only. The value of a part is the name of one (``core.adc=adc_isscc2025_24_7``,
+        `optical.devices.named_parts.named_parts`).
     usual_accelerators : int
-        How many where neither `accelerators` nor the file says it.
+        Number of accelerators if neither `accelerators` nor the file gives it.
 
     Raises
     ------
@@ -819,28 +833,30 @@ def build_system(
         accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric, precision=precision
     )
     changes = [Change(key=key, value=value) for key, value in map(parse_assignment, assignments)]
-    return _built(name, options, changes, usual_accelerators)
+    return _build(name, options, changes, usual_accelerators)
 
 
-def _built(
+def _build(
     name: str, options: Options, changes: Sequence[Change], usual: int = DEFAULT_ACCELERATORS
 ) -> System:
-    """Return a system with its file's changes and others, sized."""
+    """Build a system, carry out the changes of its file and then the given ones, and size it."""
     chosen = choice_of(name, options, usual)
     for sentence in chosen.contradictions.values():
         raise ParameterError(sentence)
     changes = (*chosen.changes, *changes)
     sizes = [str(one.value) for one in changes if one.key.endswith("scale_up.size")]
     node = int(sizes[-1]) if sizes and sizes[-1].isdecimal() else None
-    return _with_changes(_plain(chosen, node), changes)
+    return _with_changes(_unchanged_system(chosen, node), changes)
 
 
-def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, float | str]) -> list[Change]:
-    """Return what a program asks to change, checked for its kind."""
+def _checked_changes(
+    changes: Mapping[str, float | str] | None, numbers: Mapping[str, float | str]
+) -> list[Change]:
+    """Return the changes that a program gives, their types checked."""
     if changes is not None and not isinstance(changes, Mapping):
         msg = f'changes must be a mapping such as {{"core.adc": "adc_survey_8b"}}; got {changes!r}'
         raise ParameterError(msg)
-    found = []
+    checked = []
     for key, value in [*(changes or {}).items(), *numbers.items()]:
         if not isinstance(key, str):
             msg = f"what is changed is told by its path, such as 'core.adc'; got {key!r}"
@@ -849,67 +865,87 @@ def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, fl
         if isinstance(number, bool) or not isinstance(number, int | float | str):
             msg = f"{key} must be a number in SI, or text with a unit or a part's name; got {told(value)}"
             raise ParameterError(msg)
-        found.append(Change(key=key, value=number))
-    return found
+        checked.append(Change(key=key, value=number))
+    return checked
 
 
 def _with_changes(system: System, changes: Sequence[Change]) -> System:
-    """Return a system with numbers and parts changed in their order, and sized.
+    """Return a system with changes carried out in their order, then sized.
 
-    Numbers of one part that no change of a part stands between change at once.
+    Changes of numbers wait until a change of a part or the end, so that numbers of one part change together:
+    each alone might break a rule of the part.
     """
-    paths: dict[str, Change] = {}
+    done: dict[str, Change] = {}  # by full path
     changes = _measured_last(changes)
     waiting: list[Change] = []
-    for one in changes:
-        with one.named():
-            _refuse_choice(one.key)
-            _refuse_unlit(system, one.key)
-            number = _names_number(system, one.key)
-            if not number:
-                system, waiting = _numbered(system, waiting), []
-            warn_of_unit(system, one.key, one.value)
-            path = _path(system, one)
-            if number:
-                waiting.append(one)
+    for change in changes:
+        with change.named():
+            _refuse_choice(change.key)
+            _refuse_target_without_laser(system, change.key)
+            is_number = _names_number(system, change.key)
+            if not is_number:
+                system, waiting = _change_numbers(system, waiting), []
+            warn_of_unit(system, change.key, change.value)
+            path = _full_path(system, change)
+            if is_number:
+                waiting.append(change)
             else:
-                system = _changed(system, one)
-            _refuse_lost(paths, path, one)
-            paths[path] = one
-    system = _numbered(system, waiting)
-    for one in changes:
-        with one.named():
-            check_effect(system.fabric, one.key)
-    if "fabric.policy" in paths:  # no longer the faster one
+                system = _change_part(system, change)
+            _refuse_lost(done, path, change)
+            done[path] = change
+    system = _change_numbers(system, waiting)
+    for change in changes:
+        with change.named():
+            check_effect(system.fabric, change.key)
+    if "fabric.policy" in done:  # the policy that is set is the only one to run
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
-    settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
+    settings = dict(system.settings) | {path: str(change.value) for path, change in done.items()}
     if system.photonic is not None and BUFFER_PATH not in settings:
         system = dataclasses.replace(system, photonic=system.photonic.with_its_buffer())
-    bright = next(
-        (path for path, one in paths.items() if path.endswith(f".{LASER}") or is_comb(one.value)), None
+    system = _with_laser_settled(system, done)
+    changed = dataclasses.replace(system, settings=tuple(settings.items())).sized()
+    _warn_of_system(changed)
+    return changed
+
+
+def _with_laser_settled(system: System, done: Mapping[str, Change]) -> System:
+    """Return a system without lighting if changes set its laser power, else with its laser yet to be sized.
+
+    Raises
+    ------
+    ParameterError
+        If changes of one origin set both the laser power and a precision target.
+    """
+    power = next(
+        (path for path, change in done.items() if path.endswith(f".{LASER}") or is_comb(change.value)), None
     )
-    if bright is not None:
-        aimed = next((path for path in paths if path.startswith("lighting.")), None)
-        sizes = system.lighting is not None and system.lighting.wanted is not None
-        if aimed is not None and sizes and paths[aimed].file == paths[bright].file:
-            msg = f"{aimed} sizes the laser, and {paths[bright].key} sets its power; leave one of them out"
-            raise ParameterError(msg)
-        system = dataclasses.replace(system, lighting=None)
-    if system.lighting is not None:
-        system = dataclasses.replace(system, lighting=dataclasses.replace(system.lighting, sized=False))
-    return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())
+    if power is None:
+        if system.lighting is None:
+            return system
+        return dataclasses.replace(system, lighting=dataclasses.replace(system.lighting, sized=False))
+    target = next((path for path in done if path.startswith("lighting.")), None)
+    has_target = system.lighting is not None and system.lighting.wanted is not None
+    if target is not None and has_target and done[target].file == done[power].file:
+        msg = f"{target} sizes the laser, and {done[power].key} sets its power; leave one of them out"
+        raise ParameterError(msg)
+    return dataclasses.replace(system, lighting=None)
 
 
 def _measured_last(changes: Sequence[Change]) -> list[Change]:
-    """Return changes with files of parts, and what changes those parts, behind those that move the lines."""
-    files = [one.key for one in changes if is_measured(one.value)]
-    late = [any(one.key == key or one.key.startswith(f"{key}.") for key in files) for one in changes]
-    pairs = list(zip(changes, late, strict=True))
-    return [one for one, is_late in pairs if not is_late] + [one for one, is_late in pairs if is_late]
+    """Return changes in an order in which those of parts that files describe come last.
+
+    A file is read at the optical lines of the core, which other changes may move.
+    """
+    files = [change.key for change in changes if is_measured(change.value)]
+
+    def is_late(change: Change) -> bool:
+        return any(change.key == key or change.key.startswith(f"{key}.") for key in files)
+
+    return sorted(changes, key=is_late)
 
 
 def _refuse_choice(key: str) -> None:
-    """Refuse what is chosen when a system is made: as an ending it would fit some other number."""
+    """Refuse a choice that is made when a system is built; as the end of a path it might fit a number."""
     if key in ("accelerators", "gpu", "core", "fabric"):
         msg = (
             f"'{key}' is no parameter of a system but chosen when one is made: heliograph.system(NAME, "
@@ -918,8 +954,8 @@ def _refuse_choice(key: str) -> None:
         raise ParameterError(msg)
 
 
-def _refuse_unlit(system: System, key: str) -> None:
-    """Refuse a target of precision where no laser is sized."""
+def _refuse_target_without_laser(system: System, key: str) -> None:
+    """Refuse a precision target of a system whose laser is not sized."""
     if not key.startswith("lighting.") or system.lighting is not None:
         return
     why = "its laser power is set by itself" if system.photonic is not None else "it has no light"
@@ -927,8 +963,8 @@ def _refuse_unlit(system: System, key: str) -> None:
     raise ParameterError(msg)
 
 
-def _warned(system: System) -> System:
-    """Return a system after warning of what is wrong with it; of its chip once its laser is sized."""
+def _warn_of_system(system: System) -> None:
+    """Warn of implausible numbers of a system; of its chip only if no laser is yet to be sized."""
     warn_of_system(system.name, system, system.photonic)
     if system.photonic is None:
         warn_of_gpu(system.gpu.name)
@@ -936,7 +972,6 @@ def _warned(system: System) -> System:
         warnings.warn(sentence, SuspectWarning, stacklevel=3)
     if system.lighting is None or system.lighting.wanted is None:
         _warn_of_chip(system)
-    return system
 
 
 def _warn_of_chip(system: System) -> None:
@@ -944,8 +979,8 @@ def _warn_of_chip(system: System) -> None:
         warn_of_chip(system.name, system.photonic)
 
 
-def _path(system: System, change: Change) -> str:
-    """Return the whole path of what a change is of; its key where it names nothing, which is said later."""
+def _full_path(system: System, change: Change) -> str:
+    """Return the full path of a change; its key if that names nothing, which is an error later."""
     try:
         return path_of(system, change.key)
     except ParameterError:
@@ -954,9 +989,9 @@ def _path(system: System, change: Change) -> str:
 
 
 def _refuse_lost(before: Mapping[str, Change], path: str, change: Change) -> None:
-    """Refuse a change by which an earlier one of the same origin is lost.
+    """Refuse a change that would undo an earlier one of the same origin.
 
-    A command or a program may change what a file says; each by itself says everything once.
+    A command or a program may change what a file sets, but each may set a number only once.
     """
     for earlier, other in before.items():
         if other.file != change.file:
@@ -974,7 +1009,7 @@ def _refuse_lost(before: Mapping[str, Change], path: str, change: Change) -> Non
 
 
 def has_parameter(system: System, path: str) -> bool:
-    """Return whether a path, or its ending, names a parameter of a system, or a part that has a choice."""
+    """Return whether a path, or its ending, names a parameter or an exchangeable part of a system."""
     if path == "precision" and system.photonic is not None:  # of a GPU's products only
         return False
     try:
@@ -984,47 +1019,47 @@ def has_parameter(system: System, path: str) -> bool:
 
 
 def fitting(system: System, assignments: Iterable[str]) -> list[str]:
-    """Return the assignments that a system takes, with numbers of parts that others of them name."""
-    found = []
+    """Return the assignments that name a parameter of a system, or of parts that others of them put in."""
+    applicable = []
     for text in assignments:
         key, value = parse_assignment(text)
         if not has_parameter(system, key):
             continue
-        found.append(text)
+        applicable.append(text)
         if not _names_number(system, key):
-            with contextlib.suppress(HeliographError):  # told where the system is built
-                system = _changed(system, Change(key=key, value=value))
-    return found
+            with contextlib.suppress(HeliographError):  # raised again when the system is built
+                system = _change_part(system, Change(key=key, value=value))
+    return applicable
 
 
-def _numbered(system: System, changes: Sequence[Change]) -> System:
-    """Return a system with numbers changed, those of one part at once, and nothing sized."""
+def _change_numbers(system: System, changes: Sequence[Change]) -> System:
+    """Return a system with numbers changed, those of one part together; nothing is sized."""
     while changes:
-        together = [one for one in changes if same_part(system, one.key, changes[0].key)]
-        changes = [one for one in changes if one not in together]
+        together = [change for change in changes if same_part(system, change.key, changes[0].key)]
+        changes = [change for change in changes if change not in together]
         try:
-            system = _at_once(system, together)
+            system = _change_together(system, together)
         except ParameterError:
             with _to_blame(system, together).named():
-                system = _at_once(system, together)
+                system = _change_together(system, together)
     return system
 
 
-def _at_once(system: System, changes: Sequence[Change]) -> System:
-    return replace_all(system, {one.key: one.value for one in changes})
+def _change_together(system: System, changes: Sequence[Change]) -> System:
+    return replace_all(system, {change.key: change.value for change in changes})
 
 
 def _to_blame(system: System, changes: Sequence[Change]) -> Change:
-    """Return the first change of several that do not go together without which the others do, or the last."""
+    """Return the first of several incompatible changes without which the others are valid, else the last."""
     for change in changes:
         with contextlib.suppress(ParameterError):
-            _at_once(system, [one for one in changes if one is not change])
+            _change_together(system, [other for other in changes if other is not change])
             return change
     return changes[-1]
 
 
-def _changed(system: System, change: Change) -> System:
-    """Return a system with one part changed and nothing sized."""
+def _change_part(system: System, change: Change) -> System:
+    """Return a system with one part changed; nothing is sized."""
     path, value = change.key, change.value
     wanted = isinstance(value, str) and names_part(value)
     known = str(value) in named_parts() or is_measured(value)
@@ -1035,7 +1070,7 @@ def _changed(system: System, change: Change) -> System:
 
 
 def _names_number(system: System, path: str) -> bool:
-    """Return whether a path names a number or a choice, which a value that looks like a name may set."""
+    """Return whether a path names a number or an enumeration, rather than a part."""
     try:
         get_at(system, path)
     except ParameterError:
