@@ -450,7 +450,7 @@ def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Plan) -> 
 
 def _rise(executed: Prediction, label: str) -> tuple[float, float]:
     one = next(execution for execution in executed.executions if execution.label == label)
-    return statistics.fmean(one.even), one.even_error
+    return statistics.fmean(one.variance_rises), one.variance_error
 
 
 _MARKERS = "osD^"

@@ -68,8 +68,8 @@ def rows(found: Prediction) -> list[dict[str, Any]]:
             "predicted_by_variance_nats": calibration.coefficient(site, name) * value,
             "all_products_predicted_nats": found.predicted(execution)[index],
             "all_products_executed_nats": execution.rises[index],
-            "all_products_predicted_by_variance_nats": found.expected_even(execution)[index],
-            "all_products_executed_by_variance_nats": execution.even[index],
+            "all_products_predicted_by_variance_nats": found.predicted_variance_rises(execution)[index],
+            "all_products_executed_by_variance_nats": execution.variance_rises[index],
         }
         for execution in found.executions
         for index, calibration in enumerate(found.calibrations)
@@ -120,13 +120,13 @@ def _lines(found: Prediction) -> list[ReportRow]:
 
     line(
         "rise by variance, predicted",
-        lambda one: f"{statistics.fmean(found.expected_even(one)):.5f}",
+        lambda one: f"{statistics.fmean(found.predicted_variance_rises(one)):.5f}",
         "nats/byte",
         section=True,
     )
     line(
         "  executed, with mirror images",
-        lambda one: f"{statistics.fmean(one.even):.5f} \u00b1 {one.even_error:.5f}",
+        lambda one: f"{statistics.fmean(one.variance_rises):.5f} \u00b1 {one.variance_error:.5f}",
         "s.e. of draws",
     )
     line(
@@ -217,13 +217,17 @@ def _draw_products(axes: Axes, found: Prediction) -> None:
 
 
 def _draw_residual(axes: Axes, found: Prediction) -> None:
-    points = [value for one in found.executions for value in (*found.expected_even(one), *one.even)]
+    points = [
+        value
+        for one in found.executions
+        for value in (*found.predicted_variance_rises(one), *one.variance_rises)
+    ]
     for index, execution in enumerate(found.executions):
-        y = execution.even
+        y = execution.variance_rises
         axes.errorbar(
-            found.expected_even(execution),
+            found.predicted_variance_rises(execution),
             y,
-            yerr=execution.even_error * math.sqrt(len(y)),
+            yerr=execution.variance_error * math.sqrt(len(y)),
             fmt=MARKERS[index // len(PALETTE) % len(MARKERS)],
             markersize=4,
             capsize=2,

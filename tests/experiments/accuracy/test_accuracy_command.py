@@ -67,9 +67,9 @@ def test_law_gives_its_slope_its_sum_and_its_prediction():
     found = prediction(calibration(), executions=(execution,))
     assert found.slopes[0] == pytest.approx(-0.1)
     assert found.additivity[0] == pytest.approx(1.0)
-    assert found.predicted_even(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2)
+    assert found.second_order_rises(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2)
     assert found.predicted(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2 - 7 * 0.5 * 0.02)
-    assert execution.even[0] == pytest.approx(0.29)
+    assert execution.variance_rises[0] == pytest.approx(0.29)
     assert found.residual(execution) == pytest.approx((0.28 + 7 * 0.02**2) / 0.29 - 1.0)
 
 
@@ -85,7 +85,7 @@ def test_errors_of_the_measured_strength_replace_second_order():
     )
     found = prediction(calibration(), executions=(execution,))
     assert found.predicted(execution) == pytest.approx((0.47,))
-    assert found.expected_even(execution) == pytest.approx((0.43,))
+    assert found.predicted_variance_rises(execution) == pytest.approx((0.43,))
     assert found.residual(execution) == pytest.approx(0.43 / 0.44 - 1.0)
     assert found.second_order_residual(execution) == pytest.approx(0.28 / 0.44 - 1.0)
     assert found.residual_error(execution) == pytest.approx(
