@@ -320,11 +320,15 @@ class HeldOutFit:
         return self.fitted.law.rise(one.nsr, run.parameters, run.tokens / run.parameters, run.schedule)
 
     def error(self, some: Iterable[Rise]) -> float:
-        """Return the mean error as a share of the mean rise; NaN without rises."""
+        """Return the mean error as a share of the mean rise; NaN without rises.
+
+        Sums are rounded once, so that the order of the rises, which a set has at random, changes no digit.
+        """
         some = tuple(some)
         if not some:
             return math.nan
-        return sum(abs(self.predicted(one) - one.nats) for one in some) / sum(one.nats for one in some)
+        errors = math.fsum(abs(self.predicted(one) - one.nats) for one in some)
+        return errors / math.fsum(one.nats for one in some)
 
     @property
     def light_exponent(self) -> Band:
