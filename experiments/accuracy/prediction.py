@@ -237,7 +237,7 @@ class Execution:
     drawn: tuple[tuple[float, ...], ...]
     """Executed rise of the loss, nats per byte, by model and draw."""
     mirrored: tuple[tuple[float, ...], ...]
-    """The same with the opposite sign of every error."""
+    """Executed rise with the opposite sign of every error, nats per byte, by model and draw."""
     nsr: tuple[Mapping[str, Mapping[ErrorClass, float]], ...]
     """Measured NSR by model, site and class; exact sites are left out. This and all fields below are empty if
     errors were not measured."""
@@ -248,8 +248,8 @@ class Execution:
     errors are Gaussian with the measured strengths, on top of the core's mean error by size of output. Empty
     if only second order is known."""
     modelled_drawn: tuple[tuple[float, ...], ...] = ()
-    """The same with one sign only, for misread samples, whose sign depends on their sums. Empty for other
-    cores, where the draws of one sign scatter more than the effect of gains."""
+    """Rise with modelled errors of one sign, for misread samples, whose sign depends on their sums. Empty for
+    other cores, where the draws of one sign scatter more than the effect of gains."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:

@@ -255,7 +255,7 @@ class _Number:
     of_cables: bool
     """Whether it belongs to the cables; else to the fabric or system."""
     parameter: Parameter
-    """Its path there, its value and its range."""
+    """Path, value and range of the number."""
 
     @property
     def has_range(self) -> bool:
@@ -287,7 +287,7 @@ class _Effect:
     number: _Number
     """The number."""
     value: float
-    """Its other value."""
+    """Other value of the number."""
     moved: frozenset[str]
     """Items that change."""
     change: Mapping[Quantity, float]
@@ -529,7 +529,7 @@ def _cells(span: Span, unit: str) -> tuple[str, str]:
 BASE = "gpu_packet"
 """System whose fabric is replaced by the one that is billed."""
 MOVING = "gpu_ocs"
-"""The same for rails of optical circuits, so that paths of parameters are those of the named systems."""
+"""System that takes that part for rails of optical circuits, so that parameters keep their paths."""
 
 
 @dataclass(frozen=True, kw_only=True)
