@@ -39,14 +39,14 @@ TURNS_S = (1e-5, 1e-3, 1e-2, 1e-1)
 
 
 class Way(StrEnum):
-    """How circuits follow the step in a line."""
+    """Behaviour of circuits during a step."""
 
     FASTEST = auto()
-    """As is estimated to be the fastest."""
+    """The behaviour that is estimated to be fastest."""
     STAY = auto()
-    """They stay."""
+    """Circuits stay."""
     TURN = auto()
-    """They turn to the axis that asks."""
+    """Circuits turn to the axis that communicates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +54,13 @@ class Line:
     """Plans of one model on one system."""
 
     system: str
-    """Its name."""
+    """Name of the system."""
     model: str
-    """The model's."""
+    """Name of the model."""
     layers: int
-    """Blocks that are left of it."""
+    """Blocks of the model that are kept."""
     way: Way = Way.FASTEST
-    """How circuits follow the step."""
+    """Behaviour of circuits."""
     accelerators: int = 64
     """Accelerators."""
     sequences: int = 64
@@ -72,7 +72,7 @@ class Line:
 
     @property
     def name(self) -> str:
-        """What the line is called."""
+        """Title of the line."""
         way = "" if self.way is Way.FASTEST else f", circuits {self.way}"
         turn = "" if self.switch_s is None else f" in {format_si(self.switch_s, 's')}"
         return f"{self.model} on {self.system}{way}{turn}"

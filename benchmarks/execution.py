@@ -131,7 +131,7 @@ class _Blocks(Products):
     """Products of the small GPT through the operator."""
 
     specs: ProductSpecs
-    """What the core makes of them."""
+    """Analog specification of the core for each pass."""
 
     def run(
         self, product: ProductName, a_BMK: torch.Tensor, b_BKN: torch.Tensor, *, key: int, weight: bool

@@ -47,11 +47,11 @@ from workloads.plan.plan import Plan, plan_text
 from workloads.search.plans import ESTIMATED_SCHEDULES, RECOMPUTES
 
 RECOMPUTED = {Recompute.NONE: "none", Recompute.SELECTIVE: "attn_only", Recompute.FULL: "full"}
-"""Its words for what is computed again."""
+"""Calculon's words for kinds of recomputation."""
 BEST = 20
-"""Best plans that it is asked for, for the first that our memory holds."""
+"""Number of Calculon's best plans to read; the first that fits the memory here is taken."""
 GB_PER_S = to_si("r_bytes_per_s", 1.0, "GB/s")
-"""Its unit of bandwidth."""
+"""Calculon's unit of bandwidth."""
 NO_ROOM = "more memory than there is"
 """Rule that plans break which keep all others (`heliograph.comparison.plan_estimates.feasible`)."""
 ROOMY_GIB = 1e6
@@ -63,12 +63,12 @@ class Calculon:
     """A checkout of Calculon with a folder for the files that it reads and writes."""
 
     checkout: Path
-    """Where its ``bin`` and ``systems`` lie."""
+    """Folder of Calculon's ``bin`` and ``systems``."""
     folder: Path
-    """For files."""
+    """Folder for the files that it reads and writes."""
 
     def run(self, *arguments: object) -> tuple[str, float]:
-        """Return what one of its commands logs and the processor time in s that it takes."""
+        """Return the output of a command and its processor time, s."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         done = subprocess.run(
             [sys.executable, "bin/calculon", *map(str, arguments)],
@@ -234,7 +234,7 @@ def machine(accelerators: int) -> System:
 def best_plans(
     calculon: Calculon, config: TransformerConfig, accelerators: int, batch: int
 ) -> list[ReportTable]:
-    """Return what both searches find, at what price, and how each judges the other's plan."""
+    """Return the best plans of both searches, their times, and the estimate of each for the other's plan."""
     system = machine(accelerators)
     described = calculon.system(system)
     base = Plan.of(

@@ -27,13 +27,13 @@ from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 
 SYSTEMS = ("gpu_packet", "gpu_ocs", "gpu_packet@torus", "gpu_packet@direct_connect")
-"""What is compared."""
+"""Systems that are compared."""
 ACCELERATORS = 16
-"""Accelerators of each."""
+"""Accelerators of each system."""
 SAMPLE = 16
 """Plans that the engine runs."""
 SEED = 3
-"""Of the sample."""
+"""Seed of the sample."""
 LARGE = (("gpt3-175b", 4096, 2048, 1536), ("llama-3.1-405b", 16384, 8192, 2048))
 """Large searches: model, accelerators, length of sequences, sequences of a step."""
 

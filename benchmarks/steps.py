@@ -38,7 +38,7 @@ PLANS = (
     ("llama-3-8b", "tp=2,pp=4,dp=8,zero=2,global_batch=512,sequence_length=2048"),
     ("llama-3-8b", "dp=4096,zero=3,global_batch=4096,sequence_length=2048"),
 )
-"""What is run: many microbatches, a folded schedule, gradients reduced for each, many ranks in one group."""
+"""Steps to run: many microbatches, a folded schedule, gradients reduced for each, many ranks in one group."""
 TURNS = (
     (
         "gpu_ocs",
@@ -59,12 +59,12 @@ TURNS = (
         "tp=8,pp=4,dp=8,ep=8,global_batch=64,sequence_length=4096,expert_affinity=3,expert_patterns=7",
     ),
 )
-"""What is run while circuits turn: to context and stages between nodes, to exchanges of experts, layer by
+"""Steps in which circuits turn: to context and stages between nodes, to exchanges of experts, layer by
 layer."""
 TIMES = 3
-"""Runs of each, of which the fastest counts; a choice."""
+"""Runs of each step, of which the fastest counts; a choice."""
 LASER, BANDWIDTH = "laser_power_w", "nic.bandwidth_bytes_per_s"
-"""What the repeated steps change."""
+"""Parameters that repeated steps change."""
 LARGE_MODEL, LARGE_PLAN = "gpt3-175b", "tp=8,pp=16,dp=128,global_batch=4096,sequence_length=2048"
 SMALLER = 64
 LIMIT_S = 10.0

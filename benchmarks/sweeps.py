@@ -165,7 +165,7 @@ SEEDS = 5
 
 
 def ranges(counts: tuple[int, int] | None) -> dict[str, Range | tuple[Value, ...]]:
-    """Return what varies: two numbers, at so many values or at any, and two parts."""
+    """Return the axes of the sweep: two numbers, with a count of values or as open ranges, and two parts."""
     power, rate = counts or (None, None)
     return {
         "laser_power_w": Range(low=0.05, high=0.4, count=power, log=True),

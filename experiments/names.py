@@ -96,15 +96,15 @@ class Run:
     """Inputs and outputs of one run, by dotted name."""
 
     path: Path
-    """Its directory or file."""
+    """Directory or file of the run."""
     command: str
-    """Words of its command."""
+    """Words of the command."""
     schema: int
-    """Version of the layout of its record."""
+    """Version of the layout of the record."""
     inputs: Mapping[str, Any]
-    """What was asked for."""
+    """Options of the run."""
     outputs: Mapping[str, Any]
-    """What came out."""
+    """Results of the run."""
 
 
 def read_run(path: Path) -> Run:
@@ -218,7 +218,7 @@ class Change:
 
 
 def changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]:
-    """Return what differs between two sets of values, in their order."""
+    """Return the differences between two sets of values, in their order."""
     names = dict.fromkeys([*first, *second])
     found = [Change(name=name, first=first.get(name), second=second.get(name)) for name in names]
     return [one for one in found if one.first != one.second]
@@ -226,7 +226,7 @@ def changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]
 
 @dataclass(frozen=True, kw_only=True)
 class Differences(Result):
-    """What differs between two runs."""
+    """Differences between two runs."""
 
     runs: tuple[Run, Run]
     """The runs."""
@@ -313,12 +313,12 @@ class Diff(Study):
     second: Path = option(..., "the other", positional=True, metavar="OTHER")
 
     def run(self, progress: Progress) -> Differences:
-        """Return what differs.
+        """Return the differences between both runs.
 
         Raises
         ------
         ParameterError
-            If one is no record of a run, or they are of two commands.
+            If a file is no record of a run, or the runs are of different commands.
         """
         del progress
         return Differences(runs=_comparable(read_run(self.first), read_run(self.second)))

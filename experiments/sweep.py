@@ -87,15 +87,13 @@ SHOWN = MappingProxyType(
         "snr_db": "SNR",
     }
 )
-"""Columns that the terminal shows, with their heads."""
+"""Columns of a step that the terminal shows, with their headings."""
 MOST_LINES = 100
 """Most points that the terminal shows; a choice."""
 USUAL_SYSTEM, USUAL_MODEL = "photonic_packet", "llama-3-8b"
-"""System and model of a sweep where nobody names them."""
-
-
+"""Default system and model of a sweep."""
 USUAL_Y = "energy_per_token_j"
-"""Column of a step's picture upward where nobody names one."""
+"""Default column of the vertical axis of a step's figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +103,18 @@ class Swept(Result):
     grid: Grid
     """The points."""
     x: str
-    """Column that the picture has to the right."""
+    """Column of the horizontal axis of the figure."""
     y: str
-    """Column that it has upward."""
+    """Column of the vertical axis."""
     notes: tuple[str, ...] = ()
     """Sentences beneath the table."""
     searched: bool = False
-    """Whether each point ran the best plan of its own."""
+    """Whether a search chose the plan of each point."""
     work: StepWork | None = None
-    """What was swept, if it is a step, of which a GPU on packets runs the plans for the picture."""
+    """Work of a step, whose plans the figure compares with a GPU on packets; None for other studies."""
 
     def report(self) -> list[Block]:
-        """Return a line for each point, and why points are missing."""
+        """Return a row for each point, with the reason if it has no result, and notes."""
         axes, rows = self.grid.axes, self.grid.rows()
         shown = {name: head for name, head in SHOWN.items() if name in rows[0]}
         for name in (self.x, self.y):
@@ -128,8 +126,8 @@ class Swept(Result):
             names += self.grid.label_columns
         lines = [
             ReportRow(
-                ", ".join(_told(name, row[name]) for name in names if row.get(name) not in ("", None)),
-                tuple("" if row.get("error") else _told(name, row.get(name)) for name in shown),
+                ", ".join(_formatted(name, row[name]) for name in names if row.get(name) not in ("", None)),
+                tuple("" if row.get("error") else _formatted(name, row.get(name)) for name in shown),
                 row.get("error") or self._searched_plan(row),
             )
             for row in rows[:MOST_LINES]
@@ -147,7 +145,7 @@ class Swept(Result):
         ]
 
     def _searched_plan(self, row: Row) -> str:
-        """Return the plan of a point in few letters, if each has one of its own."""
+        """Return the short text of a point's plan if plans were searched; else an empty one."""
         return plan_words(parse_plan(str(row["plan"]))) if self.searched else ""
 
     def record(self) -> dict[str, Any]:
@@ -160,27 +158,27 @@ class Swept(Result):
         }
 
     def rows(self) -> list[Row]:
-        """Return a row for each point: what is swept, then the columns of a system's row."""
+        """Return a row for each point: its inputs, then the columns of the study."""
         return self.grid.rows()
 
     def figure(self) -> Figure | None:
-        """Return one column over another, a line for each combination of the other inputs."""
+        """Return a plot of one column over another, with a line for each combination of the other inputs."""
         if not self._is_drawn:
             return None
         return self.grid.plot(self.x, self.y, beside=self.beside())
 
     def _undrawn(self) -> list[str]:
-        """Return a sentence where there is no picture."""
+        """Return a sentence if there is no figure."""
         said = f"No picture: no point has numbers for both {self.x} and {self.y}."
         return [] if self._is_drawn else [said]
 
     @property
     def _is_drawn(self) -> bool:
-        """Whether any point has numbers for both columns of the picture."""
+        """Whether any point has numbers for both axes of the figure."""
         return any(is_number(row.get(self.x)) and is_number(row.get(self.y)) for row in self.grid.rows())
 
     def beside(self) -> dict[str, list[tuple[float, float]]]:
-        """Return the points of the picture's GPU, if there is one, by its label."""
+        """Return the points of GPUs with the same plans, for comparison in the figure, by label."""
         found: dict[str, list[tuple[float, float]]] = {}
         electronic = electronic_rows(self.work, self.grid) if self.work is not None else ()
         for row, own in zip(self.grid.rows(), electronic, strict=False):
@@ -194,29 +192,29 @@ class Swept(Result):
         return {name: sorted(set(points)) for name, points in found.items()}
 
 
-MOST_HELD = 16
-"""Models, plans and GPUs of one sweep that a GPU is run with, for its picture; a choice."""
+MOST_COMPARED = 16
+"""Most combinations of model, plan, GPU and size that a sweep also runs on a GPU; a choice."""
 
 
 def electronic_rows(work: StepWork, grid: Grid) -> tuple[Row | None, ...]:
-    """Return what the GPU that light or circuits stand beside does on packets, with each point's plan.
+    """Return for each point the step of its GPU on a packet network with the same plan.
 
-    Nothing for points of GPUs on packets themselves, and beyond `MOST_HELD` models, plans and GPUs.
+    None for points that are GPUs on packets already, that failed, or beyond `MOST_COMPARED` combinations.
     """
     kept: dict[tuple[str, ...], Row | None] = {}
     found: list[Row | None] = []
     for point in grid.points:
         row, model = point.row, {**work.fixed, **point.inputs}.get("model", work.model)
-        held = not row["error"] and (row["core"] or row["circuit_policy"] in set(CircuitPolicy))
+        compared = not row["error"] and (row["core"] or row["circuit_policy"] in set(CircuitPolicy))
         key = (str(model), str(row["gpu"]), str(row["plan"]), str(row["accelerators"]))
-        if held and key not in kept and len(kept) < MOST_HELD:
+        if compared and key not in kept and len(kept) < MOST_COMPARED:
             kept[key] = _electronic(model, row)
-        found.append(kept.get(key) if held else None)
+        found.append(kept.get(key) if compared else None)
     return tuple(found)
 
 
 def _electronic(model: Any, row: Mapping[str, Any]) -> Row | None:  # noqa: ANN401 - as `StepWork` takes it
-    """Return the step of the GPU of a row on packets; None where its plan does not run there."""
+    """Return the step of a row's GPU on a packet network; None if its plan does not run there."""
     precision = (narrow_format(row["gpu"]) if row["core"] else None) or row["precision"]
     name, accelerators = f"gpu_packet:{row['gpu']}:{precision}", row["accelerators"]
     try:
@@ -227,7 +225,7 @@ def _electronic(model: Any, row: Mapping[str, Any]) -> Row | None:  # noqa: ANN4
 
 
 def idle_of(grid: Grid) -> list[str]:
-    """Return a sentence for each name that changes no result."""
+    """Return a sentence for each axis that changes no result."""
     return [f"{name} changes no result: at all its values it is the same." for name in grid.idle]
 
 
@@ -237,28 +235,28 @@ def _numbers(rows: Sequence[Row]) -> list[str]:
 
 
 def _first_number(grid: Grid, x: str) -> str:
-    """Return the first column that holds numbers, of a study whose columns are not those of a step."""
+    """Return the first column with numbers that is no input, of a study without the columns of a step."""
     return next((name for name in _numbers(grid.rows()) if name not in (*grid.axes, x)), USUAL_Y)
 
 
 MOST_NUMBERS = 4
-"""Columns that the terminal shows of a study that has not those of a step; a choice."""
+"""Most columns that the terminal shows of a study without the columns of a step; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestFound(Swept):
-    """Points that an optimiser asked for; the report tells those of the front."""
+    """Points that an optimiser evaluated; the report shows the Pareto front."""
 
     front: Front
-    """Points of which none is better in everything than another."""
+    """Points that no other point beats in every objective."""
 
     def report(self) -> list[Block]:
-        """Return a line for each point of the front."""
+        """Return a row for each point of the front."""
         rows, names, columns = self.front.rows(), list(self.grid.axes), list(self.front.columns)
         lines = [
             ReportRow(
-                ", ".join(_told(name, row[name]) for name in names),
-                tuple(_told(name, row[name]) for name in columns),
+                ", ".join(_formatted(name, row[name]) for name in names),
+                tuple(_formatted(name, row[name]) for name in columns),
                 self._searched_plan(row),
             )
             for row in rows[:MOST_LINES]
@@ -267,11 +265,11 @@ class BestFound(Swept):
         return [ReportTable(title, columns, lines, dense=True, note="plan"), *self.notes]
 
     def record(self) -> dict[str, Any]:
-        """Return all points, and the front among them, as plain data."""
+        """Return all points and the front as plain data."""
         return {**super().record(), "front": self.front.rows()}
 
     def tables(self) -> dict[str, list[Row]]:
-        """Return all points, and the front among them."""
+        """Return the tables of all points and of the front."""
         return {"": self.rows(), "front": self.front.rows()}
 
 
@@ -283,7 +281,7 @@ class States(Result):
     """The sweeps."""
 
     def report(self) -> list[Block]:
-        """Return a line for each sweep."""
+        """Return a row for each sweep."""
         counts = ("points", *map(str, Status), "left")
         lines = []
         for row in self.rows():
@@ -292,7 +290,7 @@ class States(Result):
         return [ReportTable("Sweeps", (*counts, "mean time"), lines)]
 
     def record(self) -> dict[str, Any]:
-        """Return the same as plain data."""
+        """Return the states as plain data."""
         return {"sweeps": self.rows()}
 
     def rows(self) -> list[Row]:
@@ -306,7 +304,7 @@ class States(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """Where points are run and kept."""
+    """Options: processes that run points and the file that keeps results."""
 
     store: Path | None = option(
         None, "SQLite file of the points; default: that of the study file", metavar="FILE"
@@ -319,7 +317,7 @@ class Running:
     retry_failed: bool = option(False, "run the points again that have no result")
 
     def execution(self, usual: Path | None) -> Execution:
-        """Return the execution of a sweep; `usual` is its store where no option names one."""
+        """Return the execution of a sweep whose default file of results is ``usual``."""
         store = self.store or usual
         if self.retry_failed and store is None:
             msg = "--retry-failed is not used: nothing is kept; say where with --store FILE"
@@ -360,7 +358,7 @@ class Sweep(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> Swept | States:
-        """Return the grid, or with ``--status`` how far it is."""
+        """Return the results of all points, or with ``--status`` the progress of sweeps."""
         file = read_study(self.study) if self.study is not None else None
         if self.status:
             return self._states(file)
@@ -370,14 +368,8 @@ class Sweep(Study):
         if file is not None and file.optimise is not None:
             return self._front(file, file.optimise, progress)
         asked = self._asked(file)
-        names = asked.space.names
         if asked.work.study == STEP:
-            for column in filter(None, (self.x, self.y)):
-                if column not in COLUMNS and column not in names:
-                    msg = (
-                        f"no column '{column}' to draw; {nearest(column, (*names, *COLUMNS), noun='column')}"
-                    )
-                    raise ParameterError(msg)
+            self._check_axes(asked.space.names)
         grid = run_sweep(asked, progress)
         grid.check()
         notes = []
@@ -395,8 +387,16 @@ class Sweep(Study):
             work=work if isinstance(work, StepWork) else None,
         )
 
+    def _check_axes(self, names: Sequence[str]) -> None:
+        """Refuse columns of the figure that neither a step nor an axis of the sweep has."""
+        known = (*names, *COLUMNS)
+        for column in filter(None, (self.x, self.y)):
+            if column not in known:
+                msg = f"no column '{column}' to draw; {nearest(column, known, noun='column')}"
+                raise ParameterError(msg)
+
     def _front(self, file: StudyFile, optimise: Optimise, progress: Progress) -> BestFound:
-        """Return what an optimiser finds."""
+        """Return the points of an optimiser and their Pareto front."""
         self._refuse_both(file)
         execution = self.running.execution(file.store)
         work = _work(file)
@@ -424,6 +424,7 @@ class Sweep(Study):
         return BestFound(grid=front.grid, x=x, y=y, notes=tuple(notes), front=front, searched=searched)
 
     def _states(self, file: StudyFile | None) -> States:
+        """Return the progress of all sweeps in the file of results."""
         store = self.running.store or (file.store if file else None)
         if store is None:
             msg = "--status needs a study file, or --store FILE"
@@ -432,6 +433,7 @@ class Sweep(Study):
             return States(told=tuple(opened.sweep_states()))
 
     def _asked(self, file: StudyFile | None) -> SweepRequest:
+        """Return the sweep of a study file, or of the command line without one."""
         if file is None:
             return self._from_options()
         self._refuse_both(file)
@@ -451,7 +453,7 @@ class Sweep(Study):
         return SweepRequest(name=file.name, work=work, space=space, execution=execution)
 
     def _refuse_both(self, file: StudyFile) -> None:
-        """Refuse options that a study file says itself: one of the two would be dropped."""
+        """Refuse options that a study file also sets, since one of both would be ignored."""
         usual = type(self)(study=self.study, running=self.running, export=self.export, x=self.x, y=self.y)
         for one in dataclasses.fields(self):
             if getattr(self, one.name) != getattr(usual, one.name) and one.name != "status":
@@ -494,7 +496,7 @@ class Sweep(Study):
 
 
 def _work(file: StudyFile) -> StepWork | StudyWork:
-    """Return what the points of a study file have in common."""
+    """Return the work that all points of a study file share."""
     if file.study != STEP:
         with naming(file.path, "study"):
             return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
@@ -513,8 +515,8 @@ def values_of(text: str) -> tuple[str, tuple[Value, ...]]:
     Parameters
     ----------
     text : str
-        ``path=value``, ``path=value,value,...``, or ``path=LOW:HIGH:N``: so many values from end to end,
-        evenly apart, or by equal factors with ``:log`` behind it. Ends may have units.
+        ``path=value``, ``path=value,value,...``, or ``path=LOW:HIGH:N`` for N evenly spaced values with both
+        ends. A suffix ``:log`` spaces them by equal factors. Ends may have units.
     """
     path, values = parse_assignment(text)
     if is_context(path):
@@ -526,7 +528,7 @@ def values_of(text: str) -> tuple[str, tuple[Value, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyWork:
-    """Any study at every point, told by its command and options."""
+    """Work of any study: its command, and the options of all points."""
 
     command: str
     """Words of its command."""
@@ -556,12 +558,12 @@ class StudyWork:
         ]
 
     def runner(self, expected: int) -> Callable[[Mapping[str, Value]], Mapping[str, Any]]:
-        """Return what runs a point; a study keeps nothing from one to the next, however many there are."""
+        """Return the function that runs a point; a study keeps nothing between points."""
         del expected
         return self._run
 
     def reader(self, name: str) -> Reader | None:
-        """Return None: numbers of a study are read by itself."""
+        """Return None: a study reads its numbers itself."""
         del name
         return None
 
@@ -594,33 +596,35 @@ class StudyWork:
 
 
 def words_of(kind: type, values: Mapping[str, Any]) -> list[str]:
-    """Return the command line of a study's options; what is none of them changes a number of the hardware."""
+    """Return the words of a command line that give a study its options.
+
+    Keys of a plan (``plan.tp``) join the option ``--plan``. A name that is no option changes a number of the
+    hardware, if the study has an option ``--set``.
+    """
     flags = flags_of(kind)
-    words: list[str] = []
-    pairs: list[str] = []
+    leading, words, plan_keys = list[str](), list[str](), list[str]()
     for name, value in values.items():
-        flag = flags.get(name.replace("_", "-"))
+        key = name.replace("_", "-")
         if name.startswith("plan."):
-            pairs.append(f"{name.partition('.')[2]}={value}")
-        elif flag == "":
-            words.insert(0, str(value))
-        elif flag is not None and isinstance(value, str) and value in ("true", "false"):
-            words += [flag] if value == "true" else []
-        elif flag is not None:
-            words += [f"{flag}={value}"]
-        elif "set" in flags:
-            words += [f"--set={name}={value}"]
-        else:
-            msg = f"no option '{name}'; {nearest(name, flags, noun='option')}"
-            raise ParameterError(msg)
-    if pairs:
-        whole = [one for one in words if one.startswith("--plan=")]
-        words = [one for one in words if one not in whole]
-        words.append("--plan=" + ",".join([*(one.partition("=")[2] for one in whole), *pairs]))
-    return words
+            plan_keys.append(f"{name.partition('.')[2]}={value}")
+        elif key not in flags:
+            if "set" not in flags:
+                msg = f"no option '{name}'; {nearest(name, flags, noun='option')}"
+                raise ParameterError(msg)
+            words.append(f"--set={name}={value}")
+        elif flags[key] == "":
+            leading.insert(0, str(value))
+        elif value != "false":
+            words.append(flags[key] if value == "true" else f"{flags[key]}={value}")
+    words = [*leading, *words]
+    if not plan_keys:
+        return words
+    plans = [one for one in words if one.startswith("--plan=")]
+    pairs = [*(one.partition("=")[2] for one in plans), *plan_keys]
+    return [*(one for one in words if one not in plans), f"--plan={','.join(pairs)}"]
 
 
-def _told(name: str, value: object) -> str:
+def _formatted(name: str, value: object) -> str:
     """Return a value as the terminal shows it, with its unit."""
     if not is_number(value):
         return "" if value is None else str(value)
@@ -639,23 +643,23 @@ PAGE_HEADS = {
     "effective_bits": "effective bits",
     "photonic_cores": "cores",
 }
-"""Columns of a step that the table has, with their heads."""
+"""Columns of a step in the table of the page, with their headings."""
 BEST = {
     "step_time_s": "time",
     "energy_per_token_j": "energy",
     "usd_per_million_tokens": "cost of 10\u2076 tokens",
 }
-"""Columns whose least value is told, with their names."""
+"""Columns whose least value the page names, with their names in sentences."""
 MOST_ROWS = 1_000
-"""Points of the table; a choice."""
+"""Most points of the table; a choice."""
 MOST_UNFOLDED = 300
-"""Points whose numbers unfold to values of their own; a choice. Beyond, a column has one formula."""
+"""Most points whose numbers have a formula each; with more, each column has one formula. A choice."""
 MOST_MARKS = 2_000
-"""Points of a picture; a choice."""
+"""Most points of a figure; a choice."""
 MOST_VALUES = 40
-"""Values of an axis up to which the least at each is drawn; a choice. An optimiser takes more, each once."""
+"""Most values of an axis for a line through the least at each; a choice. Optimisers use each value once."""
 EVERY = "every point"
-"""First part of the keys of what numbers of many points unfold to."""
+"""First part of the keys of formulas that many points share."""
 
 
 def page(found: Swept | States) -> Page:
@@ -689,7 +693,7 @@ def page(found: Swept | States) -> Page:
 
 
 def _front(found: Swept) -> list[Section]:
-    """Return the points none of which another beats in everything, where an optimiser looked for them."""
+    """Return the section of the Pareto front, for results of an optimiser."""
     if not isinstance(found, BestFound):
         return []
     names = (*found.grid.axes, *found.front.columns)
@@ -702,7 +706,7 @@ def _front(found: Swept) -> list[Section]:
 
 
 def _columns(rows: Sequence[Row], axes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the columns of the table with their heads: those of a step, or all that hold numbers."""
+    """Return the columns of the table with their headings: those of a step, or all that hold numbers."""
     usual = {
         one: head
         for one, head in PAGE_HEADS.items()
@@ -726,7 +730,7 @@ def _point(row: Row, axes: Mapping[str, Any]) -> str:
 
 
 def answers_of(rows: Sequence[Row], done: Sequence[Row], axes: Mapping[str, Any]) -> list[str]:
-    """Return the best points, and how many have no result and why."""
+    """Return sentences on the best points, and on the number of points without a result and a reason."""
     sentences = []
     for column, word in BEST.items():
         ran = [row for row in done if is_number(row.get(column))]
@@ -747,7 +751,7 @@ def answers_of(rows: Sequence[Row], done: Sequence[Row], axes: Mapping[str, Any]
 
 
 def _pictures(found: Swept, done: Sequence[Row]) -> list[Drawing]:
-    """Return the picture that the command draws, the same over every other axis, and energy over time."""
+    """Return the figure of the command, its vertical axis over each swept number, and energy over time."""
     axes = found.grid.axes
     swept = [one for one, values in axes.items() if len(values) > 1 and all(map(is_number, values))]
     wanted = [(found.x, found.y), *((one, found.y) for one in swept), ("step_time_s", "energy_per_token_j")]
@@ -756,7 +760,11 @@ def _pictures(found: Swept, done: Sequence[Row]) -> list[Drawing]:
 
 
 def _picture(grid: Grid, done: Sequence[Row], x: str, y: str) -> Drawing | None:
-    """Return one column over another: a line for each value of the rest, or of many the least."""
+    """Return a drawing of one column over another.
+
+    There is a line for each combination of the other inputs; of too many, all points and a line through the
+    least at each value.
+    """
     drawn = [row for row in done if is_number(row.get(x)) and is_number(row.get(y))]
     if not drawn:
         return None
@@ -794,7 +802,7 @@ def _unit(column: str) -> str:
 
 
 def _table(rows: Sequence[Row], axes: Mapping[str, Any], shown: Mapping[str, str]) -> list[str | Sheet]:
-    """Return the table of the points, and a sentence where it does not have all."""
+    """Return the table of the points, and a sentence if it omits points."""
     kept = rows[:MOST_ROWS]
     failed = any(row.get("error") for row in kept)
     many = len(kept) > MOST_UNFOLDED
@@ -825,7 +833,7 @@ def sweep_formulas(
     system: str,
     parameters: Sequence[Parameter],
 ) -> dict[str, Formula]:
-    """Return what the numbers of the table unfold to, those of many points by column alone."""
+    """Return the formulas of the numbers of the table: one for each number, or of many points each column."""
     many = len(rows) > MOST_UNFOLDED
     fixed = [one for one in parameters if not any(one.path.endswith(axis) for axis in axes)]
     formulas = step_formulas({}, fixed, owner=system)
@@ -856,12 +864,12 @@ def sweep_formulas(
                 value="" if many else _shown(name, row.get(name)),
             )
         for column in shown:
-            formulas.setdefault(f"{owner}/{column}", _other(column, owner, given))
+            formulas.setdefault(f"{owner}/{column}", _column_formula(column, owner, given))
     return formulas
 
 
-def _other(column: str, owner: str, given: tuple[str, ...]) -> Formula:
-    """Return what a column unfolds to that has no law of a step's record."""
+def _column_formula(column: str, owner: str, given: tuple[str, ...]) -> Formula:
+    """Return the formula of a column that is none of a step's record."""
     return Formula(
         label=f"{COLUMNS.get(column, column)} ({owner})",
         text="column of the study's own table",

@@ -425,7 +425,7 @@ DRAWS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What the encoder does on one system."""
+    """Accuracy of the encoder on one system."""
 
     system: str
     """Name of the system."""
@@ -439,7 +439,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedEncoder(Result):
-    """What the encoder does on all systems."""
+    """Accuracy of the encoder on all systems."""
 
     pairs: int
     """Texts."""

@@ -73,20 +73,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """Knob of a core."""
+    """Setting of a core that is varied: its parameters and their values."""
 
     paths: tuple[str, ...]
-    """Parameters of the core that turn with it; those that it lacks are left out."""
+    """Parameters of the core that change together; parameters that the core lacks are left out."""
     factors: tuple[float, ...] = ()
-    """Times the present value; none where an ADC turns along its own figure of merit."""
+    """Factors of the present value; empty for an ADC, which moves along its own figure of merit."""
     whole: bool = True
     """Whether values are whole numbers."""
     unit: str = ""
-    """Unit behind a value."""
+    """Unit in texts."""
 
 
 OUTPUT_BITS = "output bits"
-"""The knob that turns an ADC along its own figure of merit."""
+"""Name of the knob that moves an ADC along its own figure of merit."""
 KNOBS: Mapping[str, Knob] = MappingProxyType(
     {
         "laser power": Knob(
@@ -99,25 +99,25 @@ KNOBS: Mapping[str, Knob] = MappingProxyType(
 )
 """Knobs by name."""
 BITS = (-3.0, -2.0, -1.0, 1.0, 2.0)
-"""Bits more than at present."""
+"""Changes of the output bits."""
 PRESENT = "present"
-"""Knob of the system as it is."""
+"""Name that stands for a knob in the unchanged system."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One setting of a system."""
+    """A system with one knob changed."""
 
     knob: str
-    """Knob that was turned."""
+    """Name of the knob."""
     value: float
-    """Value of the first of its parameters, SI."""
+    """Value of the first parameter of the knob, SI."""
     raised: bool
-    """Whether that is above the present value."""
+    """Whether the value is above the present one."""
     system: System | None
-    """The system, its link budget solved anew; None where it cannot be built."""
+    """System with its link budget solved anew; None if it cannot be built."""
     reason: str = ""
-    """Why not."""
+    """Reason why it cannot be built; empty otherwise."""
 
     @property
     def label(self) -> str:
@@ -126,13 +126,13 @@ class Setting:
 
 
 def turned_to(knob: str, value: float) -> str:
-    """Return a knob and the value that it is turned to, in words; the knob alone without one."""
+    """Return the name of a knob with its value and unit; the name alone without a value."""
     unit = KNOBS[knob].unit if knob in KNOBS else ""
     return knob if math.isnan(value) else f"{knob} {value:g}{unit}"
 
 
 def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `build_system` takes them
-    """Return the system as it is, then each knob turned alone; every change goes the way of ``--set``."""
+    """Return the unchanged system, then systems with one knob changed; changes are those of ``--set``."""
     given = tuple(options.pop("assignments", ()))
     present = build_system(name, **options, assignments=given)
     if present.photonic is None:
@@ -180,7 +180,7 @@ def _turned(knob: Knob, values: list[tuple[str, float]], present: System) -> lis
 
 
 def outermost(found: Sequence[Setting]) -> list[Setting]:
-    """Return the present setting, and the least and the most of each knob."""
+    """Return the unchanged system, and the least and the largest value of each knob."""
     kept = [found[0]]
     for knob in KNOBS:
         turned = sorted((one for one in found if one.knob == knob), key=lambda one: one.value)
@@ -189,25 +189,25 @@ def outermost(found: Sequence[Setting]) -> list[Setting]:
 
 
 MARKS = (BFLOAT16, FLOAT8, FLOAT8_ROWS)
-"""Formats of the GPU that stands beside."""
+"""Number formats of the GPU for comparison."""
 TRAINED_MODEL = "tiny"
-"""Shape of the GPT that is trained on the hardware, of `heliograph.accuracy.small_gpt.MODELS`."""
+"""Model of `heliograph.accuracy.small_gpt.MODELS` that is trained on the hardware."""
 TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, QUICK_STEPS
-"""Updates of its training."""
+"""Updates of the training on the hardware."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontPoint:
-    """A setting with its price and its loss."""
+    """Energy, time and loss of a setting or a GPU."""
 
     knob: str
-    """Knob that was turned."""
+    """Name of the knob; of a GPU its number format."""
     value: float
-    """To which value, SI; not a number for a GPU."""
+    """Value of the knob, SI; NaN for a GPU."""
     raised: bool
-    """Whether that is above the present value."""
+    """Whether the value is above the present one."""
     energy_j: float
-    """Energy per token of a training step; not a number where none is modelled."""
+    """Energy per token of a training step; NaN if no step is modelled."""
     time_s: float
     """Step time."""
     snr_db: float
@@ -215,14 +215,14 @@ class FrontPoint:
     rise: float
     """Rise of the loss of a clean model at inference, nats per byte, mean over models."""
     error: float
-    """Its standard error over draws."""
+    """Standard error of the rise over draws."""
     trained: float = math.nan
     """Final loss of a model trained on that hardware minus exact training, nats per byte, mean over seeds;
-    not a number where none was trained."""
+    NaN without training."""
     trained_error: float = math.nan
-    """Its standard error over seeds."""
+    """Standard error of that difference over seeds."""
     trained_resolved: bool = False
-    """Whether that is told from chance."""
+    """Whether the difference exceeds chance."""
 
     def row(self) -> dict[str, Any]:
         """Return the point as a row of a table."""
@@ -242,23 +242,23 @@ class FrontPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Front(Result):
-    """All points."""
+    """Loss over energy and time, for all settings of a core and for GPUs."""
 
     system: str
     """Name of the system."""
     workload: str
-    """Model whose step is priced."""
+    """Model whose training step is simulated."""
     points: tuple[FrontPoint, ...]
-    """Settings, the present one first."""
+    """Settings, the unchanged system first."""
     marks: tuple[FrontPoint, ...]
-    """GPUs."""
+    """GPUs, one for each number format."""
     missing: tuple[str, ...]
-    """Settings that cannot be built, and why."""
+    """Settings that cannot be built, each with the reason."""
     floor: float = math.nan
-    """Largest difference that noise of nothing made to a trained model's loss, nats per byte."""
+    """Largest difference of a trained loss that negligible noise made, nats per byte."""
 
     def report(self) -> list[Block]:
-        """Return the table of all settings, and what could not be built."""
+        """Return the table of all settings, and the settings that cannot be built."""
         rows = [
             ReportRow(
                 turned_to(one.knob, one.value),
@@ -336,22 +336,22 @@ def accuracy_front(
     trained_steps: int = 0,
     progress: OnProgress = unheard,
 ) -> Front:
-    """Price a step at every setting, execute a clean model through it, and train at the outermost ones.
+    """Simulate a step of every setting, execute a clean model on it, and train on the outermost settings.
 
     Parameters
     ----------
     found : sequence of Setting
-        The present system first.
+        Settings, the unchanged system first.
     workload : str
-        Model whose training step is priced, as `heliograph compare` takes it.
+        Model whose training step is simulated, as `heliograph compare` takes it.
     effort : Effort
-        How much of the small GPT is run.
+        Effort of running the small GPT.
     cache : TrainingCache
         Finished runs, which are not repeated.
     trained_steps : int
-        Updates of each training on the hardware; none trains nothing.
+        Updates of each training on the hardware; with 0 nothing is trained.
     progress : callable
-        Told what is done.
+        Called with the progress.
     """
     built = [(one, one.system) for one in found if one.system is not None]
     executed = predict_and_execute(
@@ -397,18 +397,18 @@ def accuracy_front(
 
 @dataclass(frozen=True, kw_only=True)
 class _Losses:
-    """Losses of the models, by the label of a setting."""
+    """Losses of executed and trained models, by label of a setting."""
 
     executed: Prediction
     trained: Mapping[str, Accuracy]
 
     @property
     def floor(self) -> float:
-        """Largest difference that noise of nothing made; not a number without training."""
+        """Largest difference of a trained loss that negligible noise made; NaN without training."""
         return self.trained[NOTHING.label].largest_difference if self.trained else math.nan
 
     def point(self, one: Setting, step: Mapping[str, Any]) -> FrontPoint:
-        """Return a setting with its step's price and its loss."""
+        """Return the point of a setting, from the record of its step and its losses."""
         rise, error = _rise(self.executed, one.label)
         learned = self.trained.get(one.label)
         return FrontPoint(
@@ -427,7 +427,7 @@ class _Losses:
 
 
 def _trainable(found: Sequence[Setting]) -> list[Arithmetic]:
-    """Return what is trained: noise of nothing, the GPUs, and the outermost settings."""
+    """Return the arithmetics to train: negligible noise, the formats of GPUs, the outermost settings."""
     return [
         NOTHING,
         *(Arithmetic(label=name) for name in MARKS),
@@ -440,7 +440,7 @@ def _trainable(found: Sequence[Setting]) -> list[Arithmetic]:
 
 
 def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Plan) -> dict[str, Any]:
-    """Return a GPU's step in a format; none where its engine is not made for it."""
+    """Return the record of a GPU's step in a number format; empty if the GPU has no units for it."""
     if name == BFLOAT16:
         return run_step(gpu, config, plan).record()
     if gpu.gpu.chip.byte_flops_per_cycle <= gpu.gpu.chip.flops_per_cycle:
@@ -450,7 +450,7 @@ def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Plan) -> 
 
 def _rise(executed: Prediction, label: str) -> tuple[float, float]:
     one = next(execution for execution in executed.executions if execution.label == label)
-    return statistics.fmean(one.even), one.even_error
+    return statistics.fmean(one.variance_rises), one.variance_error
 
 
 _MARKERS = "osD^"
@@ -458,15 +458,15 @@ _MARKS = "PXv"
 _MARK_COLOURS = (5, 8, 4)
 _NO_ENGINE = "no such engine"
 _WIDE = 12.0
-"""Ratio of the largest to the least value from which ticks are fewer."""
+"""Ratio of the largest to the least value beyond which an axis has fewer ticks."""
 LEAST_TRAINED = 1e-3
-"""Trained difference below which the axis is linear, nats per byte."""
+"""Difference of trained losses below which an axis is linear, nats per byte."""
 LEAST_RISE = 1e-4
 """Rise of the loss below which a GPU is drawn at the foot of the figure, nats per byte."""
 
 
 def _trained(point: FrontPoint) -> str:
-    """Return what training on the hardware came to, and whether chance alone does as much."""
+    """Return the cell of the difference by training on the hardware."""
     if math.isnan(point.trained):
         return ""
     if not point.trained_resolved:
@@ -475,29 +475,29 @@ def _trained(point: FrontPoint) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shown:
-    """Loss of a point, as a panel of the figure shows it."""
+class _Loss:
+    """Loss that a panel of the figure shows over energy or time."""
 
     value: Callable[[FrontPoint], float]
     """The loss, nats per byte."""
     error: Callable[[FrontPoint], float]
-    """Its standard error."""
+    """Standard error of the loss."""
     resolved: Callable[[FrontPoint], bool]
-    """Whether it is more than chance."""
+    """Whether the loss exceeds chance."""
     least: float
-    """Loss below which a GPU is drawn at the foot."""
+    """Loss below which a GPU is drawn at the lower end of the axis."""
     names_gpus: bool
     """Whether the legend names GPUs."""
 
 
-_RISE = _Shown(
+_RISE = _Loss(
     value=attrgetter("rise"),
     error=attrgetter("error"),
     resolved=lambda _: True,
     least=LEAST_RISE,
     names_gpus=True,
 )
-_TRAINED = _Shown(
+_TRAINED = _Loss(
     value=attrgetter("trained"),
     error=attrgetter("trained_error"),
     resolved=attrgetter("trained_resolved"),
@@ -506,19 +506,19 @@ _TRAINED = _Shown(
 )
 
 
-def _draw_panel(axes: Axes, front: Front, x_of: Callable[[FrontPoint], float], shown: _Shown) -> None:
+def _draw_panel(axes: Axes, front: Front, x_of: Callable[[FrontPoint], float], shown: _Loss) -> None:
     """Draw one quantity over another for each knob, the present setting and the GPUs."""
     present = front.points[0]
     for index, knob in enumerate(KNOBS):
         turned = sorted([one for one in front.points if one.knob == knob], key=lambda one: one.value)
         if not turned:
             continue
-        mine = [*(one for one in turned if not one.raised), present, *(one for one in turned if one.raised)]
-        mine = [one for one in mine if math.isfinite(shown.value(one))]
+        lowered, raised = ([one for one in turned if one.raised is above] for above in (False, True))
+        line = [one for one in (*lowered, present, *raised) if math.isfinite(shown.value(one))]
         axes.errorbar(
-            [x_of(one) for one in mine],
-            [shown.value(one) for one in mine],
-            yerr=[shown.error(one) for one in mine],
+            [x_of(one) for one in line],
+            [shown.value(one) for one in line],
+            yerr=[shown.error(one) for one in line],
             fmt=f"{_MARKERS[index]}-",
             markersize=4,
             linewidth=0.9,
@@ -526,38 +526,41 @@ def _draw_panel(axes: Axes, front: Front, x_of: Callable[[FrontPoint], float], s
             color=PALETTE[index],
             label=f"{knob}: {_range(turned)}",
         )
-        for one in mine:
+        for one in line:
             if not shown.resolved(one) and one is not present:
                 place = x_of(one), shown.value(one)
                 axes.plot(*place, _MARKERS[index], zorder=3, **_hollow(PALETTE[index]))
     x, y = x_of(present), shown.value(present)
     face = REFERENCE if shown.resolved(present) else "white"
     axes.plot(x, y, "*", color=REFERENCE, markerfacecolor=face, markersize=11, label=PRESENT, zorder=4)
-    for index, mark in enumerate(front.marks):
-        x, y, colour = x_of(mark), shown.value(mark), PALETTE[_MARK_COLOURS[index]]
-        if math.isfinite(x):
-            hidden = y < shown.least
-            text = f"GPU, {mark.knob}" + (f", below {shown.least:g}" if hidden else "")
-            face = colour if shown.resolved(mark) else "white"
-            axes.plot(
-                x,
-                shown.least if hidden else y,
-                _MARKS[index],
-                color=colour,
-                markerfacecolor=face,
-                markersize=7,
-                label=text if shown.names_gpus else "",
-            )
-        else:
-            text = f"GPU, {mark.knob} ({_NO_ENGINE})"
-            label = text if shown.names_gpus else ""
-            axes.axhline(y, color=colour, linestyle=":", linewidth=1.0, label=label)
+    for index, gpu in enumerate(front.marks):
+        _draw_gpu(axes, gpu, x_of(gpu), shown, index)
     axes.set_xscale("log")
     axes.grid(visible=True)
 
 
+def _draw_gpu(axes: Axes, gpu: FrontPoint, x: float, shown: _Loss, index: int) -> None:
+    """Draw a GPU as a point; as a horizontal line if it has no units for its number format."""
+    y, colour = shown.value(gpu), PALETTE[_MARK_COLOURS[index]]
+    if not math.isfinite(x):
+        text = f"GPU, {gpu.knob} ({_NO_ENGINE})" if shown.names_gpus else ""
+        axes.axhline(y, color=colour, linestyle=":", linewidth=1.0, label=text)
+        return
+    below = y < shown.least
+    text = f"GPU, {gpu.knob}" + (f", below {shown.least:g}" if below else "")
+    axes.plot(
+        x,
+        shown.least if below else y,
+        _MARKS[index],
+        color=colour,
+        markerfacecolor=colour if shown.resolved(gpu) else "white",
+        markersize=7,
+        label=text if shown.names_gpus else "",
+    )
+
+
 def _hollow(colour: str) -> dict[str, Any]:
-    """Return how a point is drawn that chance explains."""
+    """Return the style of a point whose loss does not exceed chance."""
     return {"markeredgecolor": colour, "markerfacecolor": "white", "markersize": 4}
 
 
@@ -574,7 +577,7 @@ def _tick(axes: Axes, values: list[float]) -> None:
 
 
 def _range(points: list[FrontPoint]) -> str:
-    """Return the span of a knob's values; that of light carries its unit, the others are counts."""
+    """Return the least and the largest value of a knob, with its unit."""
     unit = KNOBS[points[0].knob].unit
     ends = dict.fromkeys(f"{one.value:.3g}" for one in (points[0], points[-1]))
     return f"{' to '.join(ends)}{unit}"
@@ -599,7 +602,7 @@ class KnobFront(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> Front:
-        """Return every setting with its price and its loss."""
+        """Return energy, time and loss of every setting."""
         found = settings(
             self.system or self.hardware.crossbar,
             accelerators=self.accelerators,

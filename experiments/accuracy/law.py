@@ -51,19 +51,19 @@ if TYPE_CHECKING:
     from workloads.training.gpt import GptConfig, Products
 
 LAYERS, CONTEXT = 2, 64
-"""Layers and positions of all models of the sweep: sizes differ in width."""
+"""Layers and positions of all models of the sweep, whose sizes differ in width alone."""
 WIDTHS = (24, 40, 64, 96)
 """Widths of the sweep; choices, as are the next three."""
 RATIOS = (5.0, 10.0, 20.0)
-"""Tokens a parameter at which runs are judged."""
+"""Tokens per parameter at which the loss of a run is measured."""
 LEVELS_DB = (6.0, 12.0, 18.0, 24.0)
 """Signal to noise of white noise, dB."""
 BITS = (4.0, 6.0)
 """Bits to which operands are rounded."""
 GRADIENT_LEVELS_DB = (0.0, 6.0)
-"""Signal to noise of gradients alone, dB: loud, since quieter noise there is not told from chance."""
+"""Signal to noise of noise on gradients alone, dB; quieter noise there is lost in the scatter of seeds."""
 SMALL = 2
-"""Sizes, the smallest ones, at which operands are rounded and gradients alone err; a choice."""
+"""Number of sizes, from the smallest, that are also run with rounding and noisy gradients; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,21 +73,21 @@ class LawJob:
     width: int
     """Width of the model."""
     kind: Kind = Kind.EXACT
-    """Error of its products."""
+    """Kind of error of the products."""
     level: float = 0.0
-    """Signal to noise in dB of white noise; bits of rounding; else 0."""
+    """Signal to noise of white noise, dB; bits of rounding; 0 for other kinds."""
     products: Where = Where.ALL
-    """Products that err."""
+    """Products with errors."""
     passes: Passes = Passes.ALL
-    """Passes whose products err."""
+    """Passes whose products have errors."""
     seed: int = 0
     """Seed of weights, batches and draws."""
     ratios: tuple[float, ...] = RATIOS
-    """Tokens a parameter at which it is judged."""
+    """Tokens per parameter at which the loss is measured."""
 
     @property
     def training(self) -> tuple[Any, ...]:
-        """What points of one training share, as `Run.training`."""
+        """Key that all points of one training share, as `Run.training`."""
         return (self.width, self.kind, self.level, self.products, self.passes, self.seed)
 
     @property
@@ -101,7 +101,7 @@ class LawJob:
 def sweep_jobs(
     widths: Sequence[int], levels_db: Sequence[float], ratios: tuple[float, ...], seeds: int
 ) -> list[LawJob]:
-    """Return the trainings of a sweep: small models first, exact ones before those that are held to them."""
+    """Return the trainings of a sweep: small models first, exact ones before those compared with them."""
     found = []
     for place, width in enumerate(sorted(widths)):
         for seed in range(seeds):
@@ -154,7 +154,7 @@ class RoundedNumerics:
 
 
 def products_of(job: LawJob) -> Products:
-    """Return what executes the products of a run, forward and backward."""
+    """Return the arithmetic that executes the products of a run, forward and backward."""
     from electronic.numerics import float8_passes, nvfp4_passes  # noqa: PLC0415 - torch
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch
     from workloads.training.probes import EXACT_PRODUCTS, PooledNoise  # noqa: PLC0415 - torch
@@ -218,19 +218,20 @@ def run_job(job: LawJob) -> list[Run]:
 
 
 def train_sweep(jobs: Sequence[LawJob], path: Path, progress: Progress) -> tuple[Run, ...]:
-    """Run what a table of runs lacks of a sweep, and add it to the table as it is done."""
+    """Run the trainings of a sweep that a table of runs lacks; each is added to the table when it ends."""
     runs = list(read_runs(path)) if path.exists() else []
     done = {run.training for run in runs}
-    left = [job for job in jobs if job.training not in done]
-    told: list[LawJob] = []
+    missing = [job for job in jobs if job.training not in done]
+    finished = len(jobs) - len(missing)
 
-    def keep(job: LawJob, found: list[Run]) -> None:
+    def keep(_: LawJob, found: list[Run]) -> None:
+        nonlocal finished
         runs.extend(found)
         write_atomically(path, runs_text(runs))
-        told.append(job)
-        progress("trainings of the law", len(jobs) - len(left) + len(told), len(jobs))
+        finished += 1
+        progress("trainings of the law", finished, len(jobs))
 
-    run_all(left, run_job, keep)
+    run_all(missing, run_job, keep)
     return tuple(runs)
 
 
@@ -244,28 +245,28 @@ def runs_text(runs: Iterable[Run]) -> str:
     return text.getvalue()
 
 
-HELD_NATS = 0.01
+TOLERATED_NATS = 0.01
 """Rise at which noise counts as tolerated, nats per prediction; a choice."""
 MLPERF = Path(__file__).parents[1] / "validation" / "reference" / "mlperf_formats.csv"
 """Extra samples that number formats took in MLPerf Training."""
 CARRIED_TO: Mapping[str, float] = MappingProxyType({"8B": 8.03e9, "405B": 4.05e11})
-"""Parameters of the models that the law is carried to."""
-UNTOLD = 10.0
-"""Width of a band over its middle beyond which no number is told; a choice."""
+"""Parameters of the models that the law is extrapolated to, by name."""
+WIDEST_BAND = 10.0
+"""Largest width of a band, relative to its middle, for which tables show numbers; a choice."""
 BIT_DB = 2.0 * db_from_ratio(2.0)
-"""Decibels of a bit."""
+"""Decibels per bit."""
 _FORMAT_LENGTH = 4096
-"""Length of the sum at which a format's noise is taken, that of the 8B model; a choice."""
+"""Length of the sums for the noise of a number format, that of the 8B model; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Rises that one law is fitted to."""
+    """Series of rises of the loss, each fitted by a law of its own."""
 
     products: Where
-    """Products that err."""
+    """Products with noise."""
     exactly_judged: bool = False
-    """Whether weights are judged through exact products."""
+    """Whether the loss is measured with exact products."""
 
     @property
     def name(self) -> str:
@@ -278,25 +279,25 @@ SERIES = (
     Series(products=Where.ALL, exactly_judged=True),
     Series(products=Where.BLOCKS),
 )
-"""Laws that are fitted; the first is that of systems whose products are all in light."""
+"""Series that laws are fitted to; the first is for systems with all products in light."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """One law on rises that it was not fitted to."""
+class HeldOutFit:
+    """Law fitted to a part of the rises of a series, to be checked on the held-out rest."""
 
     series: Series
-    """Rises of it."""
+    """The series."""
     fitted: FittedLaw
-    """The law."""
+    """The law with its band."""
     rises: tuple[Rise, ...]
     """All rises of the series."""
     fitted_to: frozenset[Rise]
-    """Those that it was fitted to."""
+    """Rises that the law was fitted to."""
     width: int
-    """Largest width that it was fitted to; larger ones are held out."""
+    """Largest width of the fit; larger widths are held out."""
     level: float
-    """Signal to noise that was held out, dB."""
+    """Signal to noise of the loudest noise, which is held out, dB."""
 
     @property
     def form(self) -> Form:
@@ -305,46 +306,50 @@ class Held:
 
     @property
     def fitted_parameters(self) -> int:
-        """Parameters of the largest size that it was fitted to."""
+        """Parameters of the largest model of the fit."""
         return max(one.run.parameters for one in self.fitted_to)
 
     @property
     def error_larger(self) -> float:
-        """Mean error at all held-out sizes as a share of the mean rise."""
+        """Mean error over all held-out sizes as a share of their mean rise."""
         return self.error(itertools.chain(*self.larger().values()))
 
     def predicted(self, one: Rise) -> float:
-        """Return what the law says of a rise, nats per byte."""
+        """Return the rise that the law predicts, nats per byte."""
         run = one.run
         return self.fitted.law.rise(one.nsr, run.parameters, run.tokens / run.parameters, run.schedule)
 
     def error(self, some: Iterable[Rise]) -> float:
-        """Return the mean error as a share of the mean rise; not a number without any."""
+        """Return the mean error as a share of the mean rise; NaN without rises.
+
+        Sums are rounded once, so that the order of the rises, which a set has at random, changes no digit.
+        """
         some = tuple(some)
         if not some:
             return math.nan
-        return sum(abs(self.predicted(one) - one.nats) for one in some) / sum(one.nats for one in some)
+        errors = math.fsum(abs(self.predicted(one) - one.nats) for one in some)
+        return errors / math.fsum(one.nats for one in some)
 
     @property
     def light_exponent(self) -> Band:
-        """Exponent of light a multiplication over width at an equal rise, over the sizes that were trained.
+        """Exponent of the width in the light per multiplication at equal rise, over the trained sizes.
 
         Notes
         -----
-        Light a sum goes as signal over noise, that of a multiplication as one over the width besides, and
-        parameters as the width squared. At noise that any width tolerates alike it is -1 (Anderson et al.,
-        arXiv:2302.10360).
+        The light of a sum is proportional to the signal over noise, that of a multiplication also to one over
+        the width; parameters are proportional to the width squared. If all widths tolerate equal noise, the
+        exponent is -1 (Anderson et al., arXiv:2302.10360).
         """
         small, large = (one(rise.run.parameters for rise in self.rises) for one in (min, max))
         per_db = 2.0 / db_from_ratio(large / small)
         middle, *draws = [
-            per_db * (law.needed_db(HELD_NATS, large) - law.needed_db(HELD_NATS, small)) - 1.0
+            per_db * (law.needed_db(TOLERATED_NATS, large) - law.needed_db(TOLERATED_NATS, small)) - 1.0
             for law in (self.fitted.law, *self.fitted.draws)
         ]
         return Band.of(middle, draws)
 
     def larger(self) -> dict[int, tuple[Rise, ...]]:
-        """Return the rises of each held-out size, by parameters, the loudest noise apart."""
+        """Return the rises of each held-out size by parameters, without those of the loudest noise."""
         found: dict[int, tuple[Rise, ...]] = {}
         for one in sorted(self.rises, key=lambda one: one.run.parameters):
             if one.run.width > self.width and one.run.level > self.level:
@@ -353,13 +358,13 @@ class Held:
 
     @property
     def loudest(self) -> tuple[Rise, ...]:
-        """Rises of the held-out noise at the sizes that it was fitted to."""
+        """Rises of the held-out noise at the sizes of the fit."""
         return tuple(one for one in self.rises if one.run.width <= self.width and one.run.level == self.level)
 
     def row(self) -> Row:
         """Return coefficients and errors as a row."""
-        strength, noise, constant, *others = self.fitted.law.coefficients
-        size, data = others or (math.nan, math.nan)
+        strength, noise, constant, *exponents = self.fitted.law.coefficients
+        size, data = exponents or (math.nan, math.nan)
         return (
             {
                 "products": str(self.series.products),
@@ -376,7 +381,7 @@ class Held:
                 "error_loudest_noise": self.error(self.loudest),
             }
             | {
-                f"needed_db_{name}_{end}": getattr(self.fitted.needed_db(HELD_NATS, parameters), end)
+                f"needed_db_{name}_{end}": getattr(self.fitted.needed_db(TOLERATED_NATS, parameters), end)
                 for name, parameters in CARRIED_TO.items()
                 for end in ("low", "middle", "high")
             }
@@ -387,7 +392,7 @@ class Held:
         )
 
 
-def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | None = None) -> Held:
+def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | None = None) -> HeldOutFit:
     """Return a law fitted to a series up to a width, without its loudest noise.
 
     Parameters
@@ -395,7 +400,7 @@ def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | No
     runs : sequence of Run
         Trainings.
     series : Series
-        Rises of it.
+        Series of rises.
     form : Form
         Form of the law.
     width : int, optional
@@ -412,7 +417,7 @@ def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | No
     width, loudest = width or widths[-2], min(one.run.level for one in found)
     chosen = [one for one in found if one.run.width <= width and one.run.level > loudest]
     exact = fit_exact([run for run in runs if run.width <= width])
-    return Held(
+    return HeldOutFit(
         series=series,
         fitted=fit_with_band(chosen, form, exact),
         rises=found,
@@ -423,7 +428,7 @@ def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | No
 
 
 def seed_scatter(found: Iterable[Rise]) -> float:
-    """Return the standard deviation over seeds of a rise's logarithm, pooled; not a number of one seed."""
+    """Return the pooled standard deviation over seeds of the logarithm of a rise; NaN with one seed each."""
     groups: dict[tuple[Any, ...], list[float]] = {}
     for one in found:
         run = one.run
@@ -447,9 +452,9 @@ class FormatCheck:
     measured: float
     """Extra samples, as a share."""
     error: float
-    """Standard error of that."""
+    """Standard error of the measurement."""
     snr_db: float
-    """Signal to noise of the format on Gaussian operands, all products of a weight, dB."""
+    """Signal to noise of the format on Gaussian operands, over the three products of a weight, dB."""
     predicted: Mapping[Form, Band]
     """Extra samples by each form, as a share."""
 
@@ -459,14 +464,14 @@ class FormatCheck:
         return band.low <= self.measured + 2 * self.error and band.high >= self.measured - 2 * self.error
 
 
-def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
-    """Return the number formats of MLPerf as laws of blocks' products predict them.
+def format_checks(laws: Sequence[HeldOutFit]) -> list[FormatCheck]:
+    """Return the extra samples of MLPerf's number formats, measured and predicted by laws.
 
     Notes
     -----
-    A format counts as white noise of its own power on Gaussian operands, mean over the three products of a
-    weight. The law counts bytes, the measured slope, by which a rise is turned into samples, nats a token:
-    both are of the same text, so that a token's bytes stand between them.
+    A format counts as white noise of the power that it has on Gaussian operands, averaged over the three
+    products of a weight. The law counts nats per byte; the measured slope, which turns a rise into samples,
+    is in nats per token, so that the bytes of a token convert one to the other.
     """
     from electronic.formats import format_named  # noqa: PLC0415 - only here
     from simulator.operands.statistics import OperandKind, average, operands_of  # noqa: PLC0415 - only here
@@ -500,22 +505,22 @@ def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
 
 @dataclass(frozen=True, kw_only=True)
 class LawFound(Result):
-    """The law, its errors, and what it says of larger models."""
+    """Fitted laws, their errors on held-out rises, and their predictions for larger models."""
 
     runs: tuple[Run, ...]
-    """Trainings that it rests on."""
-    laws: tuple[Held, ...]
-    """Fits, by series and form."""
-    shorter: tuple[Held, ...] = ()
+    """Trainings of the fits."""
+    laws: tuple[HeldOutFit, ...]
+    """Fits by series and form."""
+    shorter: tuple[HeldOutFit, ...] = ()
     """Fits of the first series to its two smallest sizes, its three smallest, and so on, by form."""
 
     @property
     def checks(self) -> list[FormatCheck]:
-        """Number formats of MLPerf."""
+        """Measured and predicted extra samples of MLPerf's number formats."""
         return format_checks([law for law in self.laws if law.series.products is Where.BLOCKS])
 
     def report(self) -> list[Block]:
-        """Return coefficients, errors where it was not fitted, and predictions."""
+        """Return coefficients, errors on held-out rises, and predictions."""
         sizes = sorted({run.parameters for run in self.runs})
         trainings = len({run.training for run in self.runs})
         loudest = min(one.run.level for one in self.laws[0].rises)
@@ -561,8 +566,8 @@ class LawFound(Result):
         ]
 
     def tables(self) -> dict[str, list[Row]]:
-        """Return laws, number formats, and every rise with what each form says of it."""
-        told = [
+        """Return laws, number formats, errors by size, and all rises with their predictions."""
+        predictions = [
             {
                 "products": str(law.series.products),
                 "exactly_judged": law.series.exactly_judged,
@@ -588,10 +593,10 @@ class LawFound(Result):
             for law in self.shorter
             for size, some in law.larger().items()
         ]
-        return {"": self.rows(), "formats": self.format_rows(), "by_size": by_size, "rises": told}
+        return {"": self.rows(), "formats": self.format_rows(), "by_size": by_size, "rises": predictions}
 
     def figure(self) -> Figure:
-        """Return rises over noise, and signal to noise needed over size."""
+        """Return rises over size by noise, and needed signal to noise over size."""
         return draw(self)
 
 
@@ -599,21 +604,21 @@ def _share(value: float) -> str:
     return "none" if math.isnan(value) else f"{value:.0%}"
 
 
-def _coefficients(laws: Sequence[Held]) -> ReportTable:
+def _coefficients(laws: Sequence[HeldOutFit]) -> ReportTable:
     """Return exponents and errors of each law."""
     heads = ["noise^p", "size^g", "(D/N)^h", "error, fitted", "largest size", "loudest noise"]
     rows = []
     for law in laws:
-        _, noise, _, *others = law.fitted.law.coefficients
-        size, data = (f"{one:+.2f}" for one in others) if others else ("", "")
+        _, noise, _, *exponents = law.fitted.law.coefficients
+        size, data = (f"{one:+.2f}" for one in exponents) if exponents else ("", "")
         errors = (law.error(law.fitted_to), law.error_larger, law.error(law.loudest))
         values = (f"{noise:.2f}", size, data, *map(_share, errors))
         rows.append(ReportRow(f"{law.series.name}: {law.form}", values, ""))
     return ReportTable("Laws, and their mean errors as shares of the rise", heads, rows)
 
 
-def _by_size(laws: Sequence[Held]) -> ReportTable:
-    """Return the errors of laws fitted to ever more sizes, at each size beyond."""
+def _by_size(laws: Sequence[HeldOutFit]) -> ReportTable:
+    """Return the errors of laws fitted up to each size, at every larger size."""
     sizes = sorted({size for law in laws for size in law.larger()})
     rows = []
     for law in laws:
@@ -624,35 +629,36 @@ def _by_size(laws: Sequence[Held]) -> ReportTable:
     return ReportTable(title, [f"{size / 1e6:.2g}" for size in sizes], rows)
 
 
-def _held_size(laws: Sequence[Held]) -> ReportTable:
-    """Return the rises at the sizes held out by noise, and what the laws of all products say of them."""
-    told = [law for law in laws if law.series == SERIES[0]]
-    held = [one for some in told[0].larger().values() for one in some]
+def _held_size(laws: Sequence[HeldOutFit]) -> ReportTable:
+    """Return rises at the held-out size by noise, measured and predicted by the laws of all products."""
+    first = [law for law in laws if law.series == SERIES[0]]
+    held_out = [one for some in first[0].larger().values() for one in some]
     rows = []
-    for level in sorted({one.run.level for one in held}):
-        some = [one for one in held if one.run.level == level]
+    for level in sorted({one.run.level for one in held_out}):
+        some = [one for one in held_out if one.run.level == level]
         cells = [np.mean([one.nats for one in some])]
-        cells += [np.mean([law.predicted(one) for one in some]) for law in told]
+        cells += [np.mean([law.predicted(one) for one in some]) for law in first]
         rows.append(ReportRow(f"{level:g} dB", tuple(f"{one:.3f}" for one in cells), ""))
     title = f"Rise at the size held out, {SERIES[0].name} products, nats per byte: measured and foretold"
-    return ReportTable(title, ["measured", *(str(law.form) for law in told)], rows)
+    return ReportTable(title, ["measured", *(str(law.form) for law in first)], rows)
 
 
 def _ends(band: Band, digits: int = 0) -> str:
-    if band.high - band.low > UNTOLD * abs(band.middle):
+    if band.high - band.low > WIDEST_BAND * abs(band.middle):
         return "not resolved"
     return f"{band.middle:.{digits}f} ({band.low:.{digits}f} to {band.high:.{digits}f})"
 
 
-def _carried(laws: Sequence[Held]) -> ReportTable:
-    """Return the signal to noise that large models need by each law, its bits, and light over width."""
+def _carried(laws: Sequence[HeldOutFit]) -> ReportTable:
+    """Return for each law the signal to noise that large models need, its bits, and the exponent of light."""
     rows = []
     for law in laws:
-        needed = [law.fitted.needed_db(HELD_NATS, one) for one in CARRIED_TO.values()]
+        needed = [law.fitted.needed_db(TOLERATED_NATS, one) for one in CARRIED_TO.values()]
         bits, light = (_ends(one, digits=1) for one in (needed[-1].scaled(1.0 / BIT_DB), law.light_exponent))
         values = (*map(_ends, needed), bits, light)
         rows.append(ReportRow(f"{law.series.name}: {law.form}", values, ""))
-    title = f"dB for a rise of {HELD_NATS:g} nats at {COMPUTE_OPTIMAL:g} tokens a parameter: an extrapolation"
+    rise = f"dB for a rise of {TOLERATED_NATS:g} nats"
+    title = f"{rise} at {COMPUTE_OPTIMAL:g} tokens a parameter: an extrapolation"
     heads = [*CARRIED_TO, f"bits, {list(CARRIED_TO)[-1]}", "light a MAC, width^"]
     return ReportTable(title, heads, rows)
 
@@ -677,7 +683,7 @@ def _percent(share: float) -> str:
 
 
 def _kinds(runs: Sequence[Run]) -> list[Block]:
-    """Return rises of other kinds of error than white noise everywhere, over seeds, at the most tokens."""
+    """Return the rises of errors other than white noise in all passes, by seed, at the most tokens."""
     rows = []
     for kind, where, passes in sorted({(run.kind, run.products, run.passes) for run in runs}):
         if kind is Kind.EXACT or (kind is Kind.WHITE and passes is Passes.ALL):
@@ -707,11 +713,11 @@ def _kind_named(kind: Kind, level: float, passes: Passes) -> str:
 
 
 _DRAWN_RATIO = 5.0
-"""Tokens a parameter at which rises are drawn, those that every size has; a choice."""
+"""Tokens per parameter of the drawn rises, which all sizes have; a choice."""
 
 
 def draw(found: LawFound) -> Figure:
-    """Draw rises over size with both forms, and signal to noise needed over size by both."""
+    """Draw rises over size with both forms of the law, and needed signal to noise over size."""
     figure = new_figure(3.8)
     left, right = figure.subplots(1, 2)
     _draw_rises(left, [one for one in found.laws if one.series == SERIES[0]])
@@ -719,7 +725,7 @@ def draw(found: LawFound) -> Figure:
     return figure
 
 
-def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:
+def _draw_rises(axes: Axes, laws: Sequence[HeldOutFit]) -> None:
     rises_of: dict[float, dict[int, list[float]]] = {}
     for one in laws[0].rises:
         run = one.run
@@ -730,12 +736,16 @@ def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:
     grid = np.geomspace(sizes[0], sizes[-1], 40)
     axes.set(xscale="log", yscale="log", xlabel="parameters (million)", ylabel="rise of the loss (nats/byte)")
     for level, colour in zip(levels, PALETTE, strict=False):
-        told = [(size, nats) for size, nats in sorted(rises_of[level].items()) if np.mean(nats) > 0.0]
-        below = len(rises_of[level]) - len(told)
+        positive = [(size, nats) for size, nats in sorted(rises_of[level].items()) if np.mean(nats) > 0.0]
+        means = [float(np.mean(nats)) for _, nats in positive]
+        below = len(rises_of[level]) - len(positive)
         axes.errorbar(
-            [size / MILLION for size, _ in told],
-            [float(np.mean(nats)) for _, nats in told],
-            yerr=np.transpose([(np.mean(nats) - min(nats), max(nats) - np.mean(nats)) for _, nats in told]),
+            [size / MILLION for size, _ in positive],
+            means,
+            yerr=[
+                [mean - min(nats) for mean, (_, nats) in zip(means, positive, strict=True)],
+                [max(nats) - mean for mean, (_, nats) in zip(means, positive, strict=True)],
+            ],
             fmt="o-",
             color=colour,
             markersize=4.0,
@@ -758,9 +768,9 @@ def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:
 
 
 _STYLES = ("--", ":")
-"""Lines of the forms."""
+"""Line style of each form of the law."""
 _HELD_MARK = (0.8, 1.25)
-"""Ends of the mark on the size held out, over that size; a choice."""
+"""Ends of the grey mark on the held-out size, relative to that size; a choice."""
 _ROOM = 1.8
 """Room for the legend above the largest rise, as a factor; a choice."""
 
@@ -773,7 +783,7 @@ def _draw_needed(axes: Axes, found: LawFound) -> None:
     own = (one for one in found.laws if one.series == SERIES[0])
     axes.set(xscale="log", xlabel="parameters (million)", ylabel="signal to noise needed (dB)")
     for one, style, colour in zip(own, _STYLES, PALETTE[3:], strict=False):
-        bands = [one.fitted.needed_db(HELD_NATS, size) for size in grid]
+        bands = [one.fitted.needed_db(TOLERATED_NATS, size) for size in grid]
         low, middle, high = zip(*((band.low, band.middle, band.high) for band in bands), strict=True)
         axes.plot(grid / MILLION, middle, style, color=colour, label=str(one.form))
         axes.fill_between(grid / MILLION, low, high, color=colour, alpha=0.15, linewidth=0.0)
@@ -785,7 +795,7 @@ def _draw_needed(axes: Axes, found: LawFound) -> None:
     axes.set_ylim(0.0, 80.0)
     axes.xaxis.set_major_locator(LogLocator(base=100.0))
     plain_ticks(axes.xaxis, "{:,g}".format, minor=False)
-    axes.set_title(f"Needed for a rise of {HELD_NATS:g} nats")
+    axes.set_title(f"Needed for a rise of {TOLERATED_NATS:g} nats")
     axes.legend(fontsize="x-small", loc="upper center")
 
 
@@ -803,7 +813,7 @@ class FitLaw(Study):
     seeds: int = option(2, "trainings of each kind")
 
     def run(self, progress: Progress) -> LawFound:
-        """Return the law, after the trainings that are asked for."""
+        """Return the fitted laws, after the requested trainings."""
         if self.train and self.runs is None:
             msg = "--train writes a table of trainings: say where by --runs FILE"
             raise ParameterError(msg)

@@ -50,13 +50,13 @@ class Point:
     """Accuracy of all seeds at one number of photons."""
 
     curve: str
-    """Scheme, or what else the curve shows."""
+    """Name of the curve: a scheme, a group of products or a length of vectors."""
     inputs: int
-    """Length of the vectors that the first layer sums."""
+    """Length of the sums of the first layer."""
     photons_per_mac: float
     """Detected photons per multiplication."""
     accuracies: tuple[float, ...]
-    """Share of test images classified rightly, one per seed; NaN where the link does not close."""
+    """Share of test images classified correctly, one for each seed; NaN if the link does not close."""
 
     @property
     def mean(self) -> float:
@@ -65,7 +65,7 @@ class Point:
 
     @property
     def spread(self) -> float:
-        """Standard deviation over seeds; zero for one seed, not a number where a link does not close."""
+        """Standard deviation over seeds; zero for one seed, NaN if a link does not close."""
         if math.isnan(self.mean):
             return math.nan
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
@@ -88,29 +88,29 @@ class Published:
     """One published accuracy."""
 
     work: str
-    """Who."""
+    """Authors and year of the publication."""
     photons_per_mac: float
     """Detected photons per multiplication."""
     accuracy: float
-    """Share classified rightly."""
+    """Share of images classified correctly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCurves:
-    """The curves of one kind of network."""
+    """Curves of one kind of network."""
 
     model: str
-    """Its kind, as ``--model`` takes it."""
+    """Kind of network, as ``--model`` takes it."""
     title: str
-    """Its kind as a reader calls it."""
+    """Kind of network in titles."""
     shape: str
-    """Its widths, in a line."""
+    """Widths of the layers, as text."""
     digital: tuple[float, ...]
-    """Accuracy of exact arithmetic, one per seed."""
+    """Accuracy of exact arithmetic, one for each seed."""
     points: tuple[Point, ...]
-    """Every product in light, for each scheme."""
+    """Points with all products in light, for each scheme."""
     parts: tuple[Point, ...] = ()
-    """Only some products in light and the others exact, for each choice of them."""
+    """Points with one group of products in light and all others exact, for each group."""
 
     @property
     def exact(self) -> float:
@@ -133,14 +133,14 @@ class PhotonResult(Result):
     """All curves of one run."""
 
     models: tuple[ModelCurves, ...]
-    """One for each kind of network."""
+    """Curves of each kind of network."""
     digits: str
-    """Images that they read, in words."""
+    """Name of the set of images."""
     law: tuple[Point, ...]
-    """The perceptron's first layer counted by two detectors and the others exact, for each length of its
-    vectors; empty without a perceptron."""
+    """Points of perceptrons whose first layer alone is in light, counted by two detectors, for each length of
+    its sums; empty without a perceptron."""
     law_digital: Mapping[int, float]
-    """Accuracy of exact arithmetic by that length, mean over the seeds of `law`."""
+    """Accuracy of exact arithmetic by length, mean over the seeds of `law`."""
     digits_sha256: str
     """Hash of the test images."""
 
@@ -153,7 +153,7 @@ class PhotonResult(Result):
 
     @property
     def exponent(self) -> float:
-        """Slope of photons per multiplication over length, in logarithms; -1 if the sum alone counts."""
+        """Slope of photons per multiplication over length, in logarithms; -1 if photons per sum decide."""
         found = {n: photons for n, photons in self.needed().items() if math.isfinite(photons)}
         if len(found) < 2:
             return math.nan
@@ -181,7 +181,7 @@ class PhotonResult(Result):
         }
 
     def report(self) -> list[Block]:
-        """Return the tables: accuracy by scheme, by products apart, and photons by length of vectors."""
+        """Return tables of accuracy by scheme and by group of products, and of photons by length of sums."""
         tables: list[Block] = [f"Images: {self.digits}."]
         for one in self.models:
             title = f"{one.title} {one.shape}: accuracy (%) by {_PER_MULTIPLICATION}; exact: {one.exact:.1%}"
@@ -234,7 +234,7 @@ class PhotonResult(Result):
         ]
 
     def figure(self) -> Figure:
-        """Return accuracy over photons by network and scheme, for vectors of several lengths, and apart."""
+        """Return accuracy over photons by network and scheme, length of sums, and group of products."""
         apart = [one for one in self.models if one.parts]
         below = 2 * bool(self.law) + len(apart)
         figure = new_figure(6.2)
@@ -269,7 +269,7 @@ class PhotonResult(Result):
 
 
 def published() -> list[Published]:
-    """Return the published points."""
+    """Return the published accuracies."""
     with _PUBLISHED.open(newline="", encoding="utf-8") as file:
         return [
             Published(
@@ -287,14 +287,14 @@ def photons_at(accuracy: float, curve: Sequence[Point]) -> float:
     Parameters
     ----------
     accuracy : float
-        Share classified rightly.
+        Share of images classified correctly.
     curve : sequence of Point
         Points with ascending photons.
 
     Returns
     -------
     float
-        Infinite if it never does; NaN if it does from its first point on.
+        Infinite if it never does; NaN if its first point already does.
     """
     before: Point | None = None
     for point in curve:
@@ -310,7 +310,7 @@ def photons_at(accuracy: float, curve: Sequence[Point]) -> float:
 GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Photons per multiplication of every curve."""
 LAW_GRID = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""The same where only the first layer is counted."""
+"""Photons per multiplication of curves whose first layer alone is in light."""
 _TRAINING_IMAGES, _TEST_IMAGES, _SPLIT = 0, 1, 2
 
 
@@ -324,7 +324,7 @@ class Scheme(StrEnum):
 
 
 class DigitSet(StrEnum):
-    """Digits that are read; each value is the name on the command line."""
+    """Sets of images of digits; each value is the name on the command line."""
 
     REAL = "real"
     """Handwriting, of the set that comes with scikit-learn."""
@@ -333,7 +333,7 @@ class DigitSet(StrEnum):
 
     @classmethod
     def usual(cls) -> DigitSet:
-        """Return handwriting where it is installed, else drawn digits."""
+        """Return the default set: handwriting if it is installed, else drawn digits."""
         from workloads.training.classifier import has_handwriting  # noqa: PLC0415 - only to execute
 
         return cls.REAL if has_handwriting() else cls.DRAWN
@@ -368,25 +368,25 @@ class Request:
     models: tuple[Model, ...] = tuple(Model)
     """Kinds of networks."""
     digits: DigitSet = DigitSet.DRAWN
-    """Images that they read."""
+    """Set of images."""
     seeds: tuple[int, ...]
-    """Of initial weights, order of images and all noise; one perceptron each."""
+    """Seeds of perceptrons: of initial weights, the order of images and all noise."""
     law_seeds: tuple[int, ...]
-    """Those of them with which vectors of other lengths are tried."""
+    """Seeds of perceptrons with other lengths of sums, a part of `seeds`."""
     vision_seeds: tuple[int, ...]
-    """Those of the vision transformers, one each."""
+    """Seeds of vision transformers."""
     sides: tuple[int, ...]
-    """Pixels along an edge of the images by which the length of vectors is tried, ascending."""
+    """Edges of the images in pixels, whose squares are the lengths of sums; ascending."""
     training_images: int
-    """Images to train on."""
+    """Number of images to train on."""
     test_images: int
-    """Images that a perceptron classifies ..."""
+    """Number of images that a perceptron classifies."""
     vision_images: int
-    """... and those of them, the first, that a vision transformer does."""
+    """Number of images that a vision transformer classifies, the first of the same."""
     epochs: int
-    """Passes of a perceptron's training over the images ..."""
+    """Passes over the images in the training of a perceptron."""
     vision_epochs: int
-    """... and of a vision transformer's, which learns more slowly."""
+    """Passes over the images in the training of a vision transformer, which learns more slowly."""
 
     @classmethod
     def of(
@@ -397,7 +397,7 @@ class Request:
         models: tuple[Model, ...] = tuple(Model),
         digits: DigitSet = DigitSet.DRAWN,
     ) -> Request:
-        """Return the usual request, or a quick one, with seeds from `seed` on."""
+        """Return the default effort, or a quick one, with seeds from `seed` on."""
         seeds = tuple(range(seed, seed + (2 if quick else 5)))
         if digits is DigitSet.REAL:
             return cls._of_handwriting(seeds, models, quick=quick)
@@ -429,7 +429,7 @@ class Request:
 
     @classmethod
     def _of_handwriting(cls, seeds: tuple[int, ...], models: tuple[Model, ...], *, quick: bool) -> Request:
-        """Return a request for a set that is small, so that it takes more passes over the images."""
+        """Return the effort for handwriting, a small set that needs more passes over the images."""
         return cls(
             models=models,
             digits=DigitSet.REAL,
@@ -445,7 +445,7 @@ class Request:
         )
 
     def images(self, side: int) -> tuple[Digits, Digits]:
-        """Return images to train on and to test with; another resolution shows the same digits."""
+        """Return the images for training and for tests; every resolution shows the same digits."""
         from workloads.training.classifier import draw_digits, read_handwriting  # noqa: PLC0415 - reads fonts
 
         if self.digits is DigitSet.REAL:
@@ -462,7 +462,7 @@ class Request:
 
 
 def products_of(scheme: Scheme, photons_per_mac: float) -> CountingNumerics | HomodyneNumerics:
-    """Return what executes products by a scheme with so many photons per multiplication."""
+    """Return the arithmetic of a scheme at a number of photons per multiplication."""
     from optical.cores.homodyne import LitCore, default_homodyne  # noqa: PLC0415 - torch, only to execute
     from optical.execution.numerics import CountingNumerics, HomodyneNumerics, Signs  # noqa: PLC0415
 
@@ -486,7 +486,7 @@ PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "weights": ("patches", "qkv", "projection", "up", "down", "head"),
     }
 )
-"""Products that are put in light apart: queries with keys, shares with values, and those with weights."""
+"""Groups of products that are put in light alone, by name."""
 _EXACT = "exact"
 
 Curves = dict[tuple[str, float], float]
@@ -496,7 +496,7 @@ Curves = dict[tuple[str, float], float]
 def run_vision(
     request: Request, images: tuple[Digits, Digits], progress: Callable[[str], None]
 ) -> ModelCurves:
-    """Train a vision transformer per seed and run it through every scheme, then some products apart."""
+    """Return the curves of vision transformers: each scheme, and each group of products alone."""
     from workloads.training.classifier import (  # noqa: PLC0415 - torch, only to execute
         VisionConfig,
         train_vision_transformer,
@@ -537,7 +537,7 @@ def _curve(
     read: Callable[[CountingNumerics | HomodyneNumerics, int], float],
     grid: Sequence[float] = GRID,
 ) -> Curves:
-    """Return accuracies by the photons of a scheme; not a number where its link does not close."""
+    """Return accuracies by the photons of a scheme; NaN if its link does not close."""
     found: Curves = {}
     for index, photons in enumerate(grid):
         light = products_of(scheme, photons)
@@ -549,7 +549,7 @@ def _curve(
 
 
 def _vision_curves(model: VisionTransformer, test: Digits, seed: int) -> Curves:
-    """Return accuracies of a vision transformer: exact, with all products in light, and with some."""
+    """Return accuracies of a vision transformer: exact, by scheme, and by group of products in light."""
     from workloads.training.classifier import Product, vision_accuracy  # noqa: PLC0415 - torch
 
     def curve(name: str, scheme: Scheme, part: Iterable[str]) -> Curves:
@@ -570,7 +570,7 @@ def _vision_curves(model: VisionTransformer, test: Digits, seed: int) -> Curves:
 
 
 Found = dict[tuple[int, int], Curves]
-"""By side of the images and seed: accuracy by curve and photons per multiplication."""
+"""Curves by edge of the images in pixels and seed."""
 
 
 def run_photons(request: Request, progress: OnProgress = unheard) -> PhotonResult:
@@ -579,19 +579,19 @@ def run_photons(request: Request, progress: OnProgress = unheard) -> PhotonResul
     Parameters
     ----------
     request : Request
-        How much to run.
+        Effort of the run.
     progress : callable
-        Told what the last network was for, networks done, and networks in all.
+        Called with the purpose of the last network, networks done, and networks in all.
     """
     own = request.digits.side
-    others = [(side, seed) for side in request.sides if side != own for seed in request.law_seeds]
-    perceptrons = [(own, seed) for seed in request.seeds] + others
-    if Model.MLP not in request.models:
-        perceptrons = []
+    perceptrons: list[tuple[int, int]] = []
+    if Model.MLP in request.models:
+        perceptrons += [(own, seed) for seed in request.seeds]
+        perceptrons += [(side, seed) for side in request.sides if side != own for seed in request.law_seeds]
     total = len(perceptrons) + (len(request.vision_seeds) if Model.VIT in request.models else 0)
     done = 0
 
-    def tell(label: str) -> None:
+    def report_network(label: str) -> None:
         nonlocal done
         done += 1
         progress(label, done, total)
@@ -602,7 +602,7 @@ def run_photons(request: Request, progress: OnProgress = unheard) -> PhotonResul
     law_digital: dict[int, float] = {}
     with one_thread():
         if perceptrons:
-            found, shape = _perceptrons(request, perceptrons, images, tell)
+            found, shape = _perceptrons(request, perceptrons, images, report_network)
             point = functools.partial(_point, [found[own, seed] for seed in request.seeds], own * own)
             models.append(
                 ModelCurves(
@@ -619,7 +619,7 @@ def run_photons(request: Request, progress: OnProgress = unheard) -> PhotonResul
                 law += tuple(point(f"{length} inputs", photons) for photons in LAW_GRID)
                 law_digital[length] = point(_EXACT, math.inf).mean
         if Model.VIT in request.models:
-            models.append(run_vision(request, images(own), tell))
+            models.append(run_vision(request, images(own), report_network))
     return PhotonResult(
         models=tuple(models),
         digits=request.digits.named,
@@ -635,7 +635,7 @@ def _perceptrons(
     images: Callable[[int], tuple[Digits, Digits]],
     progress: Callable[[str], None],
 ) -> tuple[Found, str]:
-    """Return what each perceptron reads, and the widths of those of the usual resolution."""
+    """Return the curves of each perceptron, and the widths of perceptrons at the default resolution."""
     from workloads.training.classifier import (  # noqa: PLC0415 - torch, only to execute
         ClassifierConfig,
         accuracy,

@@ -1,17 +1,23 @@
-"""Predict, then execute: the loss that a core's noise will cost, from one calibration of a trained model.
+"""Rise of the loss by a core's errors: predicted from one calibration of a trained model, then executed.
 
-To second order a loss rises with the variance of every product's error, hence in proportion to its
-noise-to-signal ratio (NSR), and independent errors add: ``sum c_pk NSR_pk``, over the products p of every
-layer and the classes k of errors (`workloads.training.probes`): anew for every output, or shared by all that
-meet one element of an operand. What a core's errors have in common, a gain of 1 + e_p, adds ``sum_p g_p e_p +
-sum_pq h_pq e_p e_q / 2``. Gaussian noise of one class on one product at a time gives c, differentiation g
-and h; the core's own NSR and gains, measured against exact products, then predict what executing all of it
-costs.
+Law to second order. The loss rises in proportion to the variance of every product's error, hence to its
+noise-to-signal ratio (NSR), and independent errors add: ``sum_pk c_pk NSR_pk``, over the products p of every
+layer (a "site" is a product in a layer) and the classes k of errors (`workloads.training.probes`): drawn anew
+for every output, or shared by all outputs that one element of an operand enters. Errors that all outputs of a
+product have in common are a gain 1 + e_p, which adds ``sum_p g_p e_p + sum_pq h_pq e_p e_q / 2``.
 
-A core with noisy products leaves second order behind: the rise of each product bends, and errors of products
-in a row raise each other's price. Both are in the loss of the model with errors of the measured strengths in
-all products at once, which therefore is the prediction; second order stands beside it. Errors are Gaussian,
-but where a core misreads remainders: then a few samples are wrong, each by a shift from its own sum.
+Steps:
+
+1. Calibration: Gaussian noise of one class on one site at a time gives c; differentiation gives g and h. 2.
+Measurement: NSR and gains of the core are measured against exact products, as the model runs. 3. Prediction:
+second order with these numbers; and, beyond it, the loss of the model with Gaussian errors of the
+   measured strengths in all products at once. The latter is the prediction proper, since noisy cores leave
+   second order behind: the rise of each product bends, and errors of consecutive products raise each other's
+   cost. A residue core's misread remainders are not Gaussian: a few samples are wrong, each by a shift.
+4. Execution: all products through the core.
+
+Each draw of errors is also run with the opposite sign ("mirrored"). Half the sum of both rises is due to the
+variance of the errors and to gains squared; first order cancels in it, which makes it far less noisy.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heliograph.accuracy.small_gpt import (
     EXACT,
@@ -62,7 +68,7 @@ if TYPE_CHECKING:
 
 
 BITS = (8, 7, 6, 5, 4)
-"""Bits of one converter, the other being exact."""
+"""Bits of the one converter that is not exact."""
 
 
 class _Converter(StrEnum):
@@ -73,12 +79,12 @@ class _Converter(StrEnum):
 
 
 def converter_ladder(arithmetics: Iterable[Arithmetic]) -> tuple[Arithmetic, ...]:
-    """Return arithmetics with output or operand converters of so many bits, and no other error.
+    """Return arithmetics whose only error is that of output or operand converters of `BITS` bits.
 
     Parameters
     ----------
     arithmetics : iterable of Arithmetic
-        The first photonic one gives length of a sample, scale, rounding and range of the output converter.
+        The first photonic one sets length of a sample, scale, rounding and range of the output converter.
     """
     for one in arithmetics:
         spec = one.analog[Phase.FORWARD] if one.analog is not None else None
@@ -89,6 +95,7 @@ def converter_ladder(arithmetics: Iterable[Arithmetic]) -> tuple[Arithmetic, ...
 
 
 def _converter(spec: AnalogSpec, one: Arithmetic, kind: _Converter, bits: int) -> Arithmetic:
+    """Return an arithmetic in which one converter has some bits and all else is exact."""
     alone = dataclasses.replace(
         AnalogSpec.ideal(), analog_length=spec.analog_length, scale=spec.scale, rounding=spec.rounding
     )
@@ -107,7 +114,7 @@ def _converter(spec: AnalogSpec, one: Arithmetic, kind: _Converter, bits: int) -
 
 
 def with_electronic(arithmetics: Iterable[Arithmetic], products: tuple[str, ...]) -> tuple[Arithmetic, ...]:
-    """Return the arithmetics with some products electronic and exact, the model's names for them."""
+    """Return arithmetics in which some products, by the model's names, are electronic and exact."""
     known = ("qkv", "scores", "values", "projection", "up", "down", "head")
     for name in products:
         if name not in known:
@@ -126,32 +133,32 @@ FIT_DB = (20.0, 40.0)
 PROBE_DB = 20.0
 """Signal to noise of the Gaussian probe of one product, dB."""
 GOAL = 0.10
-"""Largest residual of a prediction, relative, that is called a hit."""
+"""Largest relative residual at which a prediction counts as right."""
 
 
 def product_of(site: str) -> str:
-    """Return the product that a site runs, its layer left out."""
+    """Return the product of a site, ``product.layer``, without the layer."""
     return site.partition(".")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Response of one clean model to Gaussian noise. Rises are of the validation loss, nats per byte."""
+    """Response of one trained model to Gaussian noise. Rises are of the validation loss, nats per byte."""
 
     clean: float
     """Loss with exact products."""
     single: Mapping[str, Mapping[ErrorClass, tuple[float, ...]]]
-    """Rise with noise on one site alone, by site and class of errors, one per pair of draws."""
+    """Rise with noise on one site alone, by site and class of errors; a value for each pair of draws."""
     together: Mapping[float, tuple[float, ...]]
-    """Rise with noise on the outputs of all products, by signal to noise in dB."""
+    """Rise with noise on the outputs of all products, by signal to noise in dB; a value for each pair."""
     first: Mapping[str, float]
-    """Derivative of the loss to the gain of a site."""
+    """First derivative of the loss with respect to the gain of a site (g)."""
     second: Mapping[str, Mapping[str, float]]
-    """Second derivative of the loss to the gains of two sites."""
+    """Second derivative of the loss with respect to the gains of two sites (h)."""
 
     @classmethod
     def of(cls, result: Mapping[str, Any]) -> Calibration:
-        """Return the record of a worker's plain data."""
+        """Return the calibration from a worker's plain data (`Bench.calibrate`)."""
         return cls(
             clean=result["clean"],
             single={
@@ -164,16 +171,16 @@ class Calibration:
         )
 
     def coefficient(self, site: str, error_class: ErrorClass) -> float:
-        """Return nats per unit of noise-to-signal ratio of errors of one class at a site."""
+        """Return the coefficient c, nats per unit of NSR, of errors of one class at a site."""
         return statistics.fmean(self.single[site][error_class]) * ratio_from_db(PROBE_DB)
 
     def coefficient_variance(self, site: str, error_class: ErrorClass) -> float:
-        """Return the squared standard error of a coefficient over draws; zero for one pair."""
+        """Return the squared standard error of a coefficient over draws; zero if there is one pair."""
         error = standard_error(self.single[site][error_class]) * ratio_from_db(PROBE_DB)
         return error**2 if math.isfinite(error) else 0.0
 
     def coefficients(self) -> dict[str, float]:
-        """Return nats per unit of noise-to-signal ratio on the outputs of a product in all layers."""
+        """Return the coefficients of errors drawn for every output, by product, summed over layers."""
         found: dict[str, float] = {}
         for site in self.single:
             name = product_of(site)
@@ -181,7 +188,7 @@ class Calibration:
         return found
 
     def by_variance(self, nsr: Mapping[str, Mapping[ErrorClass, float]]) -> float:
-        """Return the rise by errors of these noise-to-signal ratios, by site and class."""
+        """Return the rise to second order by errors with these NSR, by site and class."""
         return math.fsum(
             self.coefficient(site, one) * value
             for site, classes in nsr.items()
@@ -189,7 +196,7 @@ class Calibration:
         )
 
     def by_variance_error(self, nsr: Mapping[str, Mapping[ErrorClass, float]]) -> float:
-        """Return its standard error by the draws of the probes."""
+        """Return the standard error of `by_variance` by the scatter of the calibration's draws."""
         return math.sqrt(
             math.fsum(
                 self.coefficient_variance(site, one) * value**2
@@ -199,7 +206,7 @@ class Calibration:
         )
 
     def by_gain(self, gain: Mapping[str, float], *, order: int) -> float:
-        """Return what the gains of the sites add, to first order or only to second."""
+        """Return the first-order term, or the second-order term, of the rise by gains of the sites."""
         if order == 1:
             return math.fsum(self.first[site] * (one - 1.0) for site, one in gain.items())
         return math.fsum(
@@ -223,36 +230,36 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Effect of one arithmetic on each clean model."""
+    """Executed rise of the loss by one arithmetic, with its measured errors; for each trained model."""
 
     label: str
     """Name of the arithmetic."""
     drawn: tuple[tuple[float, ...], ...]
-    """Rise of the loss, per model and draw, nats per byte."""
+    """Executed rise of the loss, nats per byte, by model and draw."""
     mirrored: tuple[tuple[float, ...], ...]
-    """The same with the mirror image of every error."""
+    """Executed rise with the opposite sign of every error, nats per byte, by model and draw."""
     nsr: tuple[Mapping[str, Mapping[ErrorClass, float]], ...]
-    """Measured noise-to-signal ratio by site and class, per model; sites that are exact are left out.
-    Empty, as all below, where errors are not measured."""
+    """Measured NSR by model, site and class; exact sites are left out. This and all fields below are empty if
+    errors were not measured."""
     gain: tuple[Mapping[str, float], ...]
-    """Measured gain by site, per model."""
+    """Measured gain by model and site."""
     modelled: tuple[tuple[float, ...], ...] = ()
-    """Rise with errors of these strengths and the core's mean errors by size of output in all
-    products at once, mean of a draw and its mirror image, per model and draw; none where only second order
-    is known."""
+    """Rise with modelled errors in all products at once, by model and draw, mean of both signs. Modelled
+    errors are Gaussian with the measured strengths, on top of the core's mean error by size of output. Empty
+    if only second order is known."""
     modelled_drawn: tuple[tuple[float, ...], ...] = ()
-    """The same without mirror images, of misread samples, whose sign hangs on their sums; else none, as draws
-    of small noise scatter more than what its gains cost."""
+    """Rise with modelled errors of one sign, for misread samples, whose sign depends on their sums. Empty for
+    other cores, where the draws of one sign scatter more than the effect of gains."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
-        """Return the record of one arithmetic from the plain data of all workers."""
-        mine = [one["executed"][label] for one in results]
-        measured = [one for one in mine if "nsr" in one]
+        """Return the execution of one arithmetic from the plain data of all workers."""
+        executed = [one["executed"][label] for one in results]
+        measured = [one for one in executed if "nsr" in one]
         return cls(
             label=label,
-            drawn=tuple(tuple(one["drawn"]) for one in mine),
-            mirrored=tuple(tuple(one["mirrored"]) for one in mine),
+            drawn=tuple(tuple(one["drawn"]) for one in executed),
+            mirrored=tuple(tuple(one["mirrored"]) for one in executed),
             nsr=tuple(
                 {site: {ErrorClass(k): v for k, v in row.items()} for site, row in one["nsr"].items()}
                 for one in measured
@@ -263,7 +270,7 @@ class Execution:
         )
 
     def product_nsr(self, product: str) -> float:
-        """Return the noise to signal of a product, mean over layers and models; zero if exact."""
+        """Return the NSR of a product, mean over layers and models; zero if it is exact."""
         found = [
             math.fsum(classes.values())
             for one in self.nsr
@@ -274,63 +281,60 @@ class Execution:
 
     @property
     def rises(self) -> tuple[float, ...]:
-        """Mean rise of each model over its draws."""
+        """Executed rise by model, mean over draws of one sign."""
         return tuple(statistics.fmean(one) for one in self.drawn)
 
     @property
-    def even(self) -> tuple[float, ...]:
-        """Half the sum of draw and mirror image, per model: what the errors' variance costs."""
-        return tuple(statistics.fmean(halves) for halves in self._halves(1))
+    def variance_rises(self) -> tuple[float, ...]:
+        """Executed rise by model, mean of both signs and over draws: the part by the errors' variance."""
+        return tuple(statistics.fmean(means) for means in self._means_of_signs)
 
     @property
-    def odd(self) -> tuple[float, ...]:
-        """Half the difference of draw and mirror image, per model: what errors in common cost."""
-        return tuple(statistics.fmean(halves) for halves in self._halves(-1))
-
-    @property
-    def even_error(self) -> float:
-        """Standard error over draws of the mean of `even`."""
-        return _pooled(self._halves(1))
+    def variance_error(self) -> float:
+        """Standard error over draws of the mean of `variance_rises`."""
+        return _pooled_error(self._means_of_signs)
 
     @property
     def rise_error(self) -> float:
         """Standard error over draws of the mean of `rises`."""
-        return _pooled(self.drawn)
+        return _pooled_error(self.drawn)
 
-    def _halves(self, sign: int) -> list[list[float]]:
+    @property
+    def _means_of_signs(self) -> list[list[float]]:
+        """Mean of each draw's rise and that with the opposite sign, by model and draw."""
         return [
-            [(x + sign * y) / 2.0 for x, y in zip(one, other, strict=True)]
-            for one, other in zip(self.drawn, self.mirrored, strict=True)
+            [(rise + opposite) / 2.0 for rise, opposite in zip(drawn, mirrored, strict=True)]
+            for drawn, mirrored in zip(self.drawn, self.mirrored, strict=True)
         ]
 
 
-def _pooled(values: Sequence[Sequence[float]]) -> float:
-    """Return the standard error of the mean over models, of the scatter within each."""
+def _pooled_error(values: Sequence[Sequence[float]]) -> float:
+    """Return the standard error of the mean of all values by the scatter within each model."""
     return math.sqrt(sum(standard_error(one) ** 2 for one in values)) / len(values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The whole experiment."""
+    """Calibrations and executions of several trained models, and the predictions that follow."""
 
     model: str
-    """Name of the model's shape."""
+    """Name of the models' shape."""
     width: int
-    """Its width."""
+    """Their width."""
     steps: int
-    """Updates of its clean training."""
+    """Updates of their training with exact products; 0 for the model that ships."""
     calibrations: tuple[Calibration, ...]
-    """One per model."""
+    """A calibration for each model."""
     executions: tuple[Execution, ...]
-    """One per arithmetic."""
+    """An execution for each arithmetic."""
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """Slope of log10(rise) per dB, per model."""
+        """Slope of log10(rise) over dB, by model."""
         return tuple(one.slope_per_db for one in self.calibrations)
 
     def coefficients(self, product: str) -> tuple[float, ...]:
-        """Return nats per unit of noise-to-signal ratio on the outputs of one product, per model."""
+        """Return the coefficient of one product, nats per unit of NSR, by model."""
         return tuple(one.coefficients()[product] for one in self.calibrations)
 
     @property
@@ -340,55 +344,64 @@ class Prediction:
 
     @property
     def additivity(self) -> tuple[float, ...]:
-        """Sum of the single rises over the rise of all together at the same noise, per model."""
+        """Sum of the rises of single products over the rise of all together at the same noise, by model."""
         nsr = ratio_from_db(-PROBE_DB)
         return tuple(
             nsr * math.fsum(one.coefficients().values()) / statistics.fmean(one.together[PROBE_DB])
             for one in self.calibrations
         )
 
-    def predicted_even(self, execution: Execution) -> tuple[float, ...]:
-        """Return the rise by the variance of an arithmetic's measured errors and by its gains squared."""
+    def second_order_rises(self, execution: Execution) -> tuple[float, ...]:
+        """Return the rise by model, to second order, by the variance of the errors and by gains squared."""
         return tuple(
             one.by_variance(nsr) + one.by_gain(gain, order=2)
             for one, nsr, gain in zip(self.calibrations, execution.nsr, execution.gain, strict=True)
         )
 
-    def expected_even(self, execution: Execution) -> tuple[float, ...]:
-        """Return the rise at the strength of a core's errors, per model; to second order if not known."""
+    def predicted_variance_rises(self, execution: Execution) -> tuple[float, ...]:
+        """Return the prediction of `Execution.variance_rises`: by modelled errors, else to second order."""
         if not execution.modelled:
-            return self.predicted_even(execution)
+            return self.second_order_rises(execution)
         return tuple(statistics.fmean(one) for one in execution.modelled)
 
     def predicted(self, execution: Execution) -> tuple[float, ...]:
-        """Return the rise in all that an arithmetic's measured errors are expected to cost, per model."""
+        """Return the prediction of `Execution.rises`: by variance, and to first order by gains."""
         if any(execution.modelled_drawn):
             return tuple(statistics.fmean(one) for one in execution.modelled_drawn)
         return tuple(
-            even + one.by_gain(gain, order=1)
-            for even, one, gain in zip(
-                self.expected_even(execution), self.calibrations, execution.gain, strict=True
+            by_variance + one.by_gain(gain, order=1)
+            for by_variance, one, gain in zip(
+                self.predicted_variance_rises(execution), self.calibrations, execution.gain, strict=True
             )
         )
 
     def residual(self, execution: Execution) -> float:
-        """Return the mean predicted rise by the errors' variance over the executed one, minus one."""
-        return statistics.fmean(self.expected_even(execution)) / statistics.fmean(execution.even) - 1.0
+        """Return the predicted rise by variance over the executed one, means over models, minus one."""
+        return (
+            statistics.fmean(self.predicted_variance_rises(execution))
+            / statistics.fmean(execution.variance_rises)
+            - 1.0
+        )
 
     def second_order_residual(self, execution: Execution) -> float:
-        """Return the same of the prediction to second order, one coefficient for each product and class."""
-        return statistics.fmean(self.predicted_even(execution)) / statistics.fmean(execution.even) - 1.0
+        """Return the residual of the prediction to second order."""
+        return (
+            statistics.fmean(self.second_order_rises(execution)) / statistics.fmean(execution.variance_rises)
+            - 1.0
+        )
 
     def residual_error(self, execution: Execution) -> float:
-        """Return the standard error of the residual: of draws of core and probes, or of models if larger.
+        """Return the standard error of the residual: over draws, or over models if that is larger.
 
         Notes
         -----
-        Rounding errs alike in every draw, weights above all: only models are draws of it. So draws alone
-        would tell too small an error. Few models give it roughly: of three, to a half.
+        Rounding errors, those of weights above all, are the same in every draw; only other models have
+        others. So the error over draws alone would be too small. From three models it is known to about a
+        half.
         """
-        even, executed = self.expected_even(execution), statistics.fmean(execution.even)
-        misses = [one - other for one, other in zip(even, execution.even, strict=True)]
+        rises = self.predicted_variance_rises(execution)
+        executed = statistics.fmean(execution.variance_rises)
+        misses = [one - other for one, other in zip(rises, execution.variance_rises, strict=True)]
         over_models = abs(standard_error(misses) / executed)
         probes = math.hypot(
             *(one.by_variance_error(nsr) for one, nsr in zip(self.calibrations, execution.nsr, strict=True))
@@ -396,21 +409,23 @@ class Prediction:
         if execution.modelled:
             drawn = [standard_error(one) for one in execution.modelled]
             probes = math.hypot(*(one for one in drawn if math.isfinite(one)))
-        predicted = statistics.fmean(even)
-        relative = math.hypot(execution.even_error / executed, probes / len(self.calibrations) / predicted)
+        predicted = statistics.fmean(rises)
+        relative = math.hypot(
+            execution.variance_error / executed, probes / len(self.calibrations) / predicted
+        )
         over_draws = relative * abs(1.0 + self.residual(execution))
         if not math.isfinite(over_models):
-            return math.nan if execution.even_error == 0.0 else over_draws
+            return math.nan if execution.variance_error == 0.0 else over_draws
         return max(over_models, over_draws)
 
     @property
     def second_order_limit(self) -> tuple[float, bool]:
-        """Largest rise, nats per byte, up to which noise on all products costs what its power says.
+        """Largest rise, nats per byte, up to which the rise is proportional to the noise on all products.
 
         Notes
         -----
-        Noise on all products is raised from level to level; the law goes through the quietest three levels.
-        True comes with it if a louder level was off by more than `GOAL`, where the law ends.
+        The proportionality is fitted to the quietest three levels of noise. The second value is true if a
+        louder level deviates by more than `GOAL`, and false if none that was tried does.
         """
         levels = sorted(self.calibrations[0].together, reverse=True)
         rises = [statistics.fmean(x for one in self.calibrations for x in one.together[db]) for db in levels]
@@ -423,7 +438,7 @@ class Prediction:
         return most, False
 
     def white_residual(self, execution: Execution) -> float:
-        """Return the residual if all errors were taken to be drawn anew for every output, gains apart."""
+        """Return the residual to second order if all errors counted as drawn anew for every output."""
         taken = [
             math.fsum(
                 one.coefficient(site, ErrorClass.OUTPUT) * math.fsum(classes.values())
@@ -432,7 +447,7 @@ class Prediction:
             + one.by_gain(gain, order=2)
             for one, nsr, gain in zip(self.calibrations, execution.nsr, execution.gain, strict=True)
         ]
-        return statistics.fmean(taken) / statistics.fmean(execution.even) - 1.0
+        return statistics.fmean(taken) / statistics.fmean(execution.variance_rises) - 1.0
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -468,9 +483,9 @@ class Prediction:
                     "predicted": list(self.predicted(one)),
                     "executed": list(one.rises),
                     "executed_standard_error": one.rise_error,
-                    "predicted_by_variance": list(self.expected_even(one)),
-                    "predicted_to_second_order": list(self.predicted_even(one)),
-                    "executed_by_variance": list(one.even),
+                    "predicted_by_variance": list(self.predicted_variance_rises(one)),
+                    "predicted_to_second_order": list(self.second_order_rises(one)),
+                    "executed_by_variance": list(one.variance_rises),
                     "executed_draws": [list(draws) for draws in one.drawn],
                     "mirrored_draws": [list(draws) for draws in one.mirrored],
                     "residual": self.residual(one),
@@ -485,21 +500,31 @@ class Prediction:
 
 _PROBE_STREAM = 7
 CLIPPED_AT = 4.0
-"""Range of the output converter at which the cost of clipping is measured, rms: that of all cores."""
+"""Range of the output converter in rms of the output at which clipping is measured: that of all cores."""
 _WHOLE = 2**16
-"""Length of a sample that is longer than any sum."""
+"""Length that exceeds that of any sum or batch."""
+
+
+class _Trial(NamedTuple):
+    """Losses with one draw of errors."""
+
+    loss: float
+    mirrored_loss: float
+    """Loss with the opposite sign of every error."""
+    meters: dict[str, Meter]
+    """Measured errors by site."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bench:
-    """A trained model with the text that it is judged by."""
+    """A trained model with the text on which its loss is evaluated."""
 
     model: Gpt
-    """The model; what runs its products changes with every trial."""
+    """The model; the numerics of its products change with every trial."""
     training: TrainingConfig
-    """Training, which says on which windows it is judged."""
+    """Configuration of its training, with the validation windows."""
     corpus: Corpus
-    """The text."""
+    """Text with the validation windows."""
 
     @functools.cached_property
     def clean(self) -> float:
@@ -507,7 +532,7 @@ class Bench:
         return self.loss({}, 0)
 
     def calibrate(self, effort: Effort) -> dict[str, Any]:
-        """Return how the loss depends on noise and gain of each product, as plain data."""
+        """Measure the response of the loss to noise and gain of each site; plain data of a `Calibration`."""
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
             GainResponse,
             gain_response,
@@ -535,7 +560,15 @@ class Bench:
         }
 
     def loss(self, chosen: dict[str, Numerics], draw: int) -> float:
-        """Return the loss with products at these sites run by other numerics, the draw with this number."""
+        """Return the loss with some sites run by other numerics.
+
+        Parameters
+        ----------
+        chosen : dict of str to Numerics
+            Numerics by site; all other sites are exact.
+        draw : int
+            Number of the draw of their errors.
+        """
         from workloads.training.gpt import validate  # noqa: PLC0415 - torch, only to execute
         from workloads.training.probes import place  # noqa: PLC0415 - torch, only to execute
 
@@ -546,19 +579,22 @@ class Bench:
     def _pairs(
         self, effort: Effort, names: tuple[str, ...], snr_db: float, error_class: ErrorClass, clean: float
     ) -> list[float]:
-        """Return the mean rise of each draw and its mirror image, of Gaussian errors at these sites."""
+        """Return the rise by Gaussian errors at some sites, mean of both signs, for each draw."""
         from workloads.training.probes import probe  # noqa: PLC0415 - torch, only to execute
 
         nsr = ratio_from_db(-snr_db)
-        both = [dict.fromkeys(names, probe(error_class, nsr, sign, uneven=effort.uneven)) for sign in (1, -1)]
-        return [sum(self.loss(one, draw) for one in both) / 2.0 - clean for draw in range(effort.pairs)]
+        signs = [
+            dict.fromkeys(names, probe(error_class, nsr, sign, uneven=effort.uneven)) for sign in (1, -1)
+        ]
+        return [sum(self.loss(one, draw) for one in signs) / 2.0 - clean for draw in range(effort.pairs)]
 
     def execute(self, arithmetic: Arithmetic, pairs: int, *, measured: bool = True) -> dict[str, Any]:
-        """Return what a core does to the loss in all products that are not kept exact (`executed`).
+        """Execute an arithmetic in all products that it does not keep exact; see `executed`.
 
         Notes
         -----
-        Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
+        Every draw is another chip of the same design, so that the scatter over draws includes that over
+        chips.
         """
         from workloads.training.probes import sites  # noqa: PLC0415 - torch, only to execute
 
@@ -580,16 +616,22 @@ class Bench:
         *,
         measured: bool = True,
     ) -> dict[str, Any]:
-        """Return what numerics do to the loss, with their mirror image, and what their errors are to do.
+        """Return the rise by numerics, and by modelled errors of the same strength, as plain data.
 
         Parameters
         ----------
         draws : sequence of mappings
-            Numerics by site; a draw each.
+            Numerics by site, for each draw.
         misread : MisreadProducts, optional
-            How all of them misread samples; then their only error but those of operands.
+            Model of misread remainders, for residue cores; it replaces Gaussian modelled errors.
         measured : bool
-            Whether errors are measured and what they are to do is run, too; without, the losses alone.
+            Whether the errors are measured and modelled errors are run too.
+
+        Returns
+        -------
+        dict
+            Fields of an `Execution` for this model: ``drawn`` and ``mirrored``; if measured also ``nsr``,
+            ``gain``, ``modelled`` and ``modelled_drawn``.
         """
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
             ModelledErrors,
@@ -598,35 +640,42 @@ class Bench:
         )
 
         clean, pairs = self.clean, len(draws)
-        trials = [self._with_image(one, draw, metered=measured) for draw, one in enumerate(draws)]
+        trials = [self._both_signs(one, draw, metered=measured) for draw, one in enumerate(draws)]
         losses = {
-            "drawn": [loss - clean for loss, *_ in trials],
-            "mirrored": [image - clean for _, image, _ in trials],
+            "drawn": [trial.loss - clean for trial in trials],
+            "mirrored": [trial.mirrored_loss - clean for trial in trials],
         }
         if not measured:
             return losses
         errors: dict[str, Numerics] = {}
         strength, gains = {}, {}
         for name in draws[0]:
-            mine = [meters[name] for *_, meters in trials]
-            strength[name] = {one: math.fsum(each.nsr[one] for each in mine) / pairs for one in ErrorClass}
-            gains[name] = math.fsum(each.gain for each in mine) / pairs
-            transfer = sum((each.transfer for each in mine), Transfer())
+            meters = [trial.meters[name] for trial in trials]
+            strength[name] = {one: math.fsum(each.nsr[one] for each in meters) / pairs for one in ErrorClass}
+            gains[name] = math.fsum(each.gain for each in meters) / pairs
+            transfer = sum((each.transfer for each in meters), Transfer())
             errors[name] = (
                 ModelledErrors.of(strength[name], gains[name], transfer, scaling_of(draws[0][name]))
                 if misread is None
                 else ModelledErrors(strength[name], misread=misread)
             )
-        modelled = [self._with_image(errors, draw, metered=False)[:2] for draw in range(pairs)]
+        modelled = [self._both_signs(errors, draw, metered=False) for draw in range(pairs)]
+        means = [statistics.fmean((trial.loss, trial.mirrored_loss)) for trial in modelled]
         return losses | {
             "nsr": strength,
             "gain": gains,
-            "modelled": [statistics.fmean(both) - clean for both in modelled],
-            "modelled_drawn": [loss - clean for loss, _ in modelled] if misread is not None else [],
+            "modelled": [mean - clean for mean in means],
+            "modelled_drawn": [trial.loss - clean for trial in modelled] if misread is not None else [],
         }
 
     def operands(self, rows: int) -> dict[str, list[tuple[torch.Tensor, torch.Tensor]]]:
-        """Return both operands of every forward product by batches; of those with weights so many rows."""
+        """Return the operands of every forward product by site, a pair for each batch.
+
+        Parameters
+        ----------
+        rows : int
+            Most rows of the first operand that are kept, of products with weights.
+        """
         from workloads.training.probes import RecordedProducts, sites  # noqa: PLC0415 - torch, only to execute
 
         recorders = {site: RecordedProducts(rows=rows) for site in sites(self.model.config)}
@@ -634,7 +683,7 @@ class Bench:
         return {site: one.operands for site, one in recorders.items()}
 
     def clipping(self, *, rotated: bool) -> dict[str, tuple[float, float]]:
-        """Return the power, over the exact, that a range of `CLIPPED_AT` rms cuts off, and the rise."""
+        """Return by site the error power over signal power of clipping at `CLIPPED_AT`, and the rise."""
         from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
 
         spec = dataclasses.replace(
@@ -650,14 +699,12 @@ class Bench:
         return found
 
     def rises(self, numerics: Mapping[str, Numerics], pairs: int) -> list[tuple[float, float]]:
-        """Return what numerics by site does to the loss: of so many draws, each with its mirror image."""
-        trials = [self._with_image(numerics, draw, metered=False)[:2] for draw in range(pairs)]
-        return [(loss - self.clean, image - self.clean) for loss, image in trials]
+        """Return the rises by numerics at some sites: of each draw, with either sign of its errors."""
+        trials = [self._both_signs(numerics, draw, metered=False) for draw in range(pairs)]
+        return [(trial.loss - self.clean, trial.mirrored_loss - self.clean) for trial in trials]
 
-    def _with_image(
-        self, numerics: Mapping[str, Numerics], draw: int, *, metered: bool = True
-    ) -> tuple[float, float, dict[str, Meter]]:
-        """Return the loss with a draw of errors, that with their mirror image, and the errors by site."""
+    def _both_signs(self, numerics: Mapping[str, Numerics], draw: int, *, metered: bool = True) -> _Trial:
+        """Return the losses with a draw of errors and with the opposite errors, and the errors by site."""
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
             MeasuredProducts,
             MirroredProducts,
@@ -665,12 +712,12 @@ class Bench:
 
         plain = {name: MeasuredProducts(one, metered=metered) for name, one in numerics.items()}
         loss = self.loss(dict(plain), draw)
-        images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
-        return loss, self.loss(dict(images), draw), {name: one.meter for name, one in plain.items()}
+        mirrored = {name: MirroredProducts(one.errors) for name, one in plain.items()}
+        return _Trial(loss, self.loss(dict(mirrored), draw), {name: one.meter for name, one in plain.items()})
 
 
 def _misread(arithmetic: Arithmetic) -> MisreadProducts | None:
-    """Return how a core of residue numbers misreads samples; none of any other."""
+    """Return the model of misread remainders of a residue core; None for other arithmetics."""
     from workloads.training.probes import MisreadProducts  # noqa: PLC0415 - torch, only to execute
 
     spec = arithmetic.analog[Phase.FORWARD] if arithmetic.analog is not None else None
@@ -687,7 +734,7 @@ def _misread(arithmetic: Arithmetic) -> MisreadProducts | None:
 
 
 def _chip(arithmetic: Arithmetic, draw: int) -> Arithmetic:
-    """Return the arithmetic on another chip for each draw, where chips differ; the first is its own."""
+    """Return the arithmetic on the chip of a draw, where chips differ; draw 0 is its own chip."""
     if arithmetic.analog is None:
         return arithmetic
     specs = {}
@@ -705,30 +752,30 @@ QUICK_LADDER_DB = (40.0, 30.0, 20.0, 10.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Effort of a run."""
+    """Size of a run: models, draws and windows."""
 
     model: str = "small"
-    """Shape of the model that is trained, of `MODELS`, or `LEARNT`."""
+    """Shape of the model that is trained, one of `MODELS`; or `LEARNT`, the one that ships."""
     steps: int = 150
-    """Updates of the clean training."""
+    """Updates of the training with exact products."""
     windows: int = 60
-    """Validation windows of 64 bytes on which every loss is read."""
+    """Validation windows, of 64 bytes, of every loss."""
     pairs: int = 2
-    """Pairs of a draw and its mirror image per measured loss."""
+    """Draws of every calibrated rise, each with both signs."""
     core_pairs: int = 4
-    """The same where a core is executed; each is another chip of its design."""
+    """Draws of an executed core, each with both signs and on another chip."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Models: initial weights, batches and all draws."""
+    """Seeds of the models: of initial weights, batches and all draws."""
     ladder_db: tuple[float, ...] = LADDER_DB
     """Signal to noise at which all products are probed together, dB."""
     uneven: bool = True
-    """Whether probing noise follows the full scales of rows and columns, as in cores that scale by row."""
+    """Whether calibration noise follows the full scales of rows and columns, as in cores with such scales."""
     error_classes: tuple[ErrorClass, ...] = tuple(ErrorClass)
-    """Classes of errors that are probed."""
+    """Classes of errors that are calibrated."""
     gains: bool = True
-    """Whether the response to gains of products is measured; without it a core is executed, not predicted."""
+    """Whether the response to gains is measured; without it a core is executed but not predicted."""
     errors: bool = True
-    """Whether a core's errors are measured and what errors like them cost is run; without, its loss alone."""
+    """Whether a core's errors are measured, and modelled errors run."""
 
     def __post_init__(self) -> None:
         check_model(self.model)
@@ -750,18 +797,18 @@ class Effort:
         seeds: int | None = None,
         first_seed: int = 0,
     ) -> Effort:
-        """Return the usual effort, or a quick one, with what a user asks for.
+        """Return the default effort, or a quick one, with the user's changes.
 
         Parameters
         ----------
         quick : bool
-            Less than a minute instead of some.
+            Whether the run takes less than a minute instead of several.
         model : str
-            Shape of the model, of `MODELS`, or `LEARNT`, which is larger and gets fewer windows.
+            Shape of the model, one of `MODELS`; or `LEARNT`, which is larger and gets fewer windows.
         steps, seeds : int, optional
-            Updates and models, if not the usual numbers.
+            Updates and number of models, if not the default ones.
         first_seed : int
-            The first of the seeds.
+            First seed.
         """
         if model == LEARNT and steps is not None:
             msg = f"--steps {steps} is not used: the model '{LEARNT}' ships with its weights; leave it out"
@@ -789,6 +836,8 @@ class Effort:
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
+    """Calibration and executions of one model, for one worker process."""
+
     effort: Effort
     seed: int
     arithmetics: tuple[Arithmetic, ...]
@@ -801,18 +850,18 @@ def predict_and_execute(
     cache: TrainingCache,
     progress: OnProgress = unheard,
 ) -> Prediction:
-    """Train a clean model per seed, calibrate it, and execute it through each arithmetic.
+    """Train a model for each seed with exact products, calibrate it, and execute it with each arithmetic.
 
     Parameters
     ----------
     arithmetics : tuple of Arithmetic
-        How products come out; labels must differ. May be empty, for a calibration alone.
+        Arithmetics with different labels; empty for a calibration alone.
     effort : Effort
-        How much to run.
+        Size of the run.
     cache : TrainingCache
         Finished runs, which are not repeated.
     progress : callable
-        Told what was run, models done, and models in all.
+        Called with the label of the run, models done, and models in all.
     """
     jobs = [_Job(effort=effort, seed=seed, arithmetics=arithmetics) for seed in effort.seeds]
     results = run_cached(
@@ -833,7 +882,7 @@ def predict_and_execute(
 
 
 def error_power(numerics: Numerics, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """Return the power of numerics' errors in products over that of the exact products."""
+    """Return error power over signal power of numerics in a product, over all of its batches."""
     error, signal = 0.0, 0.0
     for a, b in batches:
         exact = a.bmm(b)
@@ -843,7 +892,7 @@ def error_power(numerics: Numerics, batches: Iterable[tuple[torch.Tensor, torch.
 
 
 def learnt_bench(*, windows: int) -> Bench:
-    """Return the model that ships, ready to be judged on so many windows of text."""
+    """Return the model that ships, with a number of validation windows."""
     from workloads.training.gpt import python_source  # noqa: PLC0415 - torch, only to execute
 
     job = _Job(effort=Effort(model=LEARNT, windows=windows), seed=0, arithmetics=())
@@ -888,7 +937,7 @@ def _clean_model(job: _Job, corpus: Corpus) -> Gpt:
 
 
 def _run(job: _Job) -> dict[str, Any]:
-    """Return what one clean model tells, as plain data."""
+    """Train and calibrate one model, and execute all arithmetics; plain data."""
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.training.gpt import python_source  # noqa: PLC0415 - torch, only to execute
@@ -910,12 +959,12 @@ QUICK_STEPS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Training runs of one mode, or none for noise at inference alone."""
+    """Training runs of one mode; none for noise at inference alone."""
 
     mode: Mode
-    """Passes of training in which products were noisy; with inference, there was no training."""
+    """Passes of the training in which products were noisy."""
     accuracies: Mapping[str, Accuracy]
-    """By arithmetic, exact arithmetic first; empty without training."""
+    """Loss curves by arithmetic, exact arithmetic first; empty without training."""
 
     @property
     def steps(self) -> dict[str, StepsToLoss]:
@@ -925,7 +974,7 @@ class Training:
 
     @property
     def floor(self) -> float:
-        """Largest difference of a seed's final loss that noise of nothing made, nats per byte."""
+        """Largest change of a seed's final loss by negligible noise (`NOTHING`), nats per byte."""
         return self.accuracies[NOTHING.label].largest_difference if self.accuracies else math.nan
 
     def record(self) -> dict[str, Any]:
@@ -948,7 +997,7 @@ class Training:
         ]
 
     def report(self) -> list[ReportTable | str]:
-        """Return the table of what training came to."""
+        """Return the table of the training's losses."""
         if not self.accuracies:
             return ["No training with noise was asked for (--mode aware or hardware)."]
         found, floor = self.steps, self.floor
@@ -965,7 +1014,7 @@ class Training:
 
 
 def chance_told(floor: float) -> str:
-    """Return what chance makes of a seed's loss, as a sentence."""
+    """Return a sentence on the resolution of a seed's loss."""
     return f"Noise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
 
 
@@ -986,20 +1035,20 @@ def train_in_mode(
     cache: TrainingCache,
     progress: OnProgress = unheard,
 ) -> Training:
-    """Train each arithmetic in a mode; beside it exact arithmetic and noise of nothing, with the same seeds.
+    """Train with each arithmetic in a mode; also exactly and with negligible noise, on the same seeds.
 
     Parameters
     ----------
     arithmetics : sequence of Arithmetic
-        What to train with.
+        Arithmetics of the products.
     mode : Mode
-        Which products are noisy.
+        Passes in which products are noisy.
     effort : Effort
         Model, steps and seeds.
     cache : TrainingCache
         Finished runs, which are not repeated.
     progress : callable
-        Told the label of the run just done, runs done, and runs in all.
+        Called with the label of the last run, runs done, and runs in all.
     """
     if mode is Mode.INFERENCE:
         return Training(mode=mode, accuracies={})
@@ -1016,7 +1065,7 @@ def train_in_mode(
 
 
 def aware(arithmetic: Arithmetic) -> Arithmetic:
-    """Return an arithmetic whose gradients are exact; a GPU's stays as it is."""
+    """Return an arithmetic with exact gradients (noise-aware training); a GPU's stays as it is."""
     if arithmetic.analog is None:
         return arithmetic
     ideal = AnalogSpec.ideal()

@@ -1,4 +1,4 @@
-"""Loss that a core's noise costs: predicted from one calibration, then executed, and trained."""
+"""Report of the loss that a core's noise costs: predicted from a calibration, executed, and trained."""
 
 from __future__ import annotations
 
@@ -40,46 +40,57 @@ if TYPE_CHECKING:
 
 PERCENT = 100.0
 SHOWN_RANGE = 3000.0
-"""Largest over smallest value that a bar shows."""
+"""Largest ratio of two bars; smaller values are drawn at its end."""
 TABLE_COLUMNS = 6
-"""Arithmetics side by side in a table."""
+"""Most arithmetics side by side in a table."""
 LEGEND_ROWS = 6
-"""Most arithmetics whose legend finds room within the axes."""
+"""Most arithmetics whose legend fits within the axes."""
 WIDE_RANGE = 20.0
-"""Largest over smallest rise beyond which axes are logarithmic."""
+"""Ratio of the largest to the smallest rise beyond which axes are logarithmic."""
 MARKERS = "os^"
-"""Of arithmetics; the next where colours repeat."""
+"""Markers of arithmetics; the next one is used when colours repeat."""
 
 
 def rows(found: Prediction) -> list[dict[str, Any]]:
-    """Return one row per arithmetic, model, site and class of errors, with what it is predicted to cost."""
+    """Return a row for each arithmetic, model, site and class of errors: its noise and predicted rise."""
     return [
-        {
-            "numerics": execution.label,
-            "model": found.model,
-            "seed": index,
-            "site": site,
-            "product": product_of(site),
-            "error_class": str(name),
-            "nats_per_nsr": calibration.coefficient(site, name),
-            "nats_per_gain": calibration.first[site],
-            "nsr": value,
-            "gain": execution.gain[index][site],
-            "predicted_by_variance_nats": calibration.coefficient(site, name) * value,
-            "all_products_predicted_nats": found.predicted(execution)[index],
-            "all_products_executed_nats": execution.rises[index],
-            "all_products_predicted_by_variance_nats": found.expected_even(execution)[index],
-            "all_products_executed_by_variance_nats": execution.even[index],
-        }
+        row
         for execution in found.executions
-        for index, calibration in enumerate(found.calibrations)
-        for site, classes in execution.nsr[index].items()
-        for name, value in classes.items()
+        for seed in range(len(found.calibrations))
+        for row in _execution_rows(found, execution, seed)
     ]
 
 
+def _execution_rows(found: Prediction, execution: Execution, seed: int) -> list[dict[str, Any]]:
+    """Return a row for each site and class of errors of one arithmetic on one model."""
+    calibration = found.calibrations[seed]
+    of_model = {"numerics": execution.label, "model": found.model, "seed": seed}
+    of_all_products = {
+        "all_products_predicted_nats": found.predicted(execution)[seed],
+        "all_products_executed_nats": execution.rises[seed],
+        "all_products_predicted_by_variance_nats": found.predicted_variance_rises(execution)[seed],
+        "all_products_executed_by_variance_nats": execution.variance_rises[seed],
+    }
+    rows = []
+    for site, classes in execution.nsr[seed].items():
+        for error_class, nsr in classes.items():
+            coefficient = calibration.coefficient(site, error_class)
+            own = {
+                "site": site,
+                "product": product_of(site),
+                "error_class": str(error_class),
+                "nats_per_nsr": coefficient,
+                "nats_per_gain": calibration.first[site],
+                "nsr": nsr,
+                "gain": execution.gain[seed][site],
+                "predicted_by_variance_nats": coefficient * nsr,
+            }
+            rows.append(of_model | own | of_all_products)
+    return rows
+
+
 def report(found: Prediction) -> list[Block]:
-    """Return the tables and the findings."""
+    """Return the tables, and sentences on the law and on each arithmetic."""
     losses = [one.clean for one in found.calibrations]
     origin = f"{found.steps} steps" if found.steps else "as it ships"
     title = (
@@ -120,13 +131,13 @@ def _lines(found: Prediction) -> list[ReportRow]:
 
     line(
         "rise by variance, predicted",
-        lambda one: f"{statistics.fmean(found.expected_even(one)):.5f}",
+        lambda one: f"{statistics.fmean(found.predicted_variance_rises(one)):.5f}",
         "nats/byte",
         section=True,
     )
     line(
         "  executed, with mirror images",
-        lambda one: f"{statistics.fmean(one.even):.5f} \u00b1 {one.even_error:.5f}",
+        lambda one: f"{statistics.fmean(one.variance_rises):.5f} \u00b1 {one.variance_error:.5f}",
         "s.e. of draws",
     )
     line(
@@ -168,7 +179,7 @@ def _level(nsr: float) -> str:
 
 
 def draw(found: Prediction) -> Figure:
-    """Draw the law, the shares of the products, and the prediction against the execution."""
+    """Draw the law, the coefficients of products, and executed over predicted rises."""
     figure = new_figure(5.6)
     grid = figure.add_gridspec(2, 2)
     _draw_law(figure.add_subplot(grid[0, 0]), found)
@@ -217,13 +228,17 @@ def _draw_products(axes: Axes, found: Prediction) -> None:
 
 
 def _draw_residual(axes: Axes, found: Prediction) -> None:
-    points = [value for one in found.executions for value in (*found.expected_even(one), *one.even)]
+    points = [
+        value
+        for one in found.executions
+        for value in (*found.predicted_variance_rises(one), *one.variance_rises)
+    ]
     for index, execution in enumerate(found.executions):
-        y = execution.even
+        y = execution.variance_rises
         axes.errorbar(
-            found.expected_even(execution),
+            found.predicted_variance_rises(execution),
             y,
-            yerr=execution.even_error * math.sqrt(len(y)),
+            yerr=execution.variance_error * math.sqrt(len(y)),
             fmt=MARKERS[index // len(PALETTE) % len(MARKERS)],
             markersize=4,
             capsize=2,
@@ -257,7 +272,7 @@ def _residual_label(found: Prediction, execution: Execution) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted(Result):
-    """A prediction, its execution, and training with the same noise."""
+    """Predicted and executed rises of the loss, and training with the same noise."""
 
     found: Prediction
     """Prediction and execution."""
@@ -277,12 +292,12 @@ class Predicted(Result):
         return rows(self.found)
 
     def tables(self) -> dict[str, list[Row]]:
-        """Return the same, and every validation of a training."""
+        """Return the rows, and a table of every validation of the trainings."""
         curves = {"training": self.trained.rows()} if self.trained.accuracies else {}
         return {"": self.rows()} | curves
 
     def figure(self) -> Figure:
-        """Return what was predicted beside what was executed."""
+        """Return the figure of predicted and executed rises."""
         return draw(self.found)
 
 

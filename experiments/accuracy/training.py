@@ -76,20 +76,20 @@ class LayerOperands:
 
 @dataclass(frozen=True, kw_only=True)
 class Learnt(Result):
-    """What a model has learnt. Losses are in nats per byte."""
+    """Losses of a trained model on held-out files, nats per byte, and statistics of its operands."""
 
     loss: float
-    """On all held-out files."""
+    """Loss of the model."""
     pairs: float
-    """Of a table of byte pairs on the same files."""
+    """Loss of a table of byte pairs."""
     triples: float
-    """Of a table of byte triples."""
+    """Loss of a table of byte triples."""
     layers: tuple[LayerOperands, ...]
     """Operands by block and product."""
     training: Mapping[str, Any]
-    """Record of the training that stands beside the weights."""
+    """Record of the training, stored with the weights."""
     curve: tuple[tuple[int, float], ...] = ()
-    """Updates and the mean loss of their batches, of a training run now."""
+    """Updates and the mean loss of their batches, if the study trained the model."""
 
     def report(self) -> list[Block]:
         """Return the losses, and a line for each block and product."""
@@ -169,7 +169,7 @@ class JudgeLearnt(Study):
     quick: bool = option(False, "judge by a sample of the held-out text, some seconds instead of a minute")
 
     def run(self, progress: Progress) -> Learnt:
-        """Return what the model has learnt."""
+        """Return the losses of the model and the statistics of its operands."""
         if not self.train and (self.steps is not None or self.seed):
             msg = "--steps and --seed are those of a training; add --train"
             raise ParameterError(msg)
@@ -462,7 +462,7 @@ class Variants(Result):
 
 
 def seeds_from(first: int, count: int) -> range:
-    """Return so many seeds."""
+    """Return consecutive seeds; at least two, since one tells no difference from chance."""
     if count < 2:
         msg = f"seeds ({count}) must be at least 2, since one seed tells no difference from chance"
         raise ParameterError(msg)
@@ -515,10 +515,10 @@ def in_residues(system: System) -> Arithmetic | None:
 
 
 def further(system: System, specs: Specs, *, quick: bool) -> tuple[Arithmetic, ...]:
-    """Return what the model that ships is trained further through: a core, its parts, and rescues around it.
+    """Return the arithmetics for further training of the shipped model: a core, and rescues around it.
 
-    Gradients are exact but in one: weights are adapted to the core that will run them. Rescues that the core
-    has already are left out.
+    Gradients are exact in all but one: weights are adapted to the core that will run them. Rescues that the
+    core already has are left out.
     """
     whole = Arithmetic(label="gradients on the core, too", analog=specs)
     core = system.photonic.core if system.photonic is not None else None
@@ -613,7 +613,7 @@ class TrainVariants(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> Variants:
-        """Return what training with each variant came to."""
+        """Return the losses after training with each variant."""
         system = self.hardware.system(self.system or self.hardware.crossbar)
         self.hardware.refuse_beside_products([system])
         (lighted,) = self.hardware.lit_for([system], transformer_of(self.model))

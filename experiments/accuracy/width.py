@@ -1,4 +1,4 @@
-"""Noise that a transformer tolerates over its width, and what it says of larger ones.
+"""Noise that a transformer tolerates by its width, extrapolated to larger models.
 
 Optical Transformers (Anderson et al., arXiv:2302.10360) found that the light per multiplication needed at
 equal accuracy falls as one over the length d of the sum: light per sum, and with it the tolerated ratio of
@@ -19,6 +19,7 @@ import numpy as np
 
 from experiments.accuracy.prediction import Effort, Prediction, predict_and_execute
 from experiments.study import Block, Progress, Result, Row, Study, option
+from heliograph.accuracy.law import Band
 from heliograph.accuracy.small_gpt import MODELS
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.processes import OnProgress, of_part, unheard
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
 TOLERATED_NATS = 0.01
 """Rise of the loss at which noise counts as tolerated, nats per byte; a choice."""
 WIDTHS = ("tiny", "narrow", "small")
-"""Models that differ in width alone."""
+"""Names of models that differ in width alone."""
 BODY = ("qkv", "scores", "values", "projection", "up", "down")
 """Products other than the head's."""
 PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"all": (*BODY, "head"), "body": BODY, "head": ("head",)}
 )
-"""Products that are noisy together."""
+"""Products that are noisy together, by name of the group."""
 CARRIED_TO = "llama-3.1-405b"
-"""Model to whose width the fit is carried."""
+"""Model to whose width the fit is extrapolated."""
 LEAST_COEFFICIENT = 1e-6
-"""Nats per noise-to-signal ratio below which nothing is told from zero."""
+"""Least resolved coefficient, nats per ratio of noise to signal."""
 CONFIDENCE = 0.95
 """Confidence of the band."""
 
@@ -55,38 +56,26 @@ class Fit:
     exponent: float
     """Exponent of the width."""
     error: float
-    """Its standard error."""
+    """Standard error of the exponent."""
     centre: tuple[float, float]
-    """Logarithms of the width and of the value about which the line turns."""
+    """Mean logarithms of the width and of the value: the point that all lines of the band surround."""
     reach: tuple[float, float]
-    """Half width of the band at the centre, and per unit of the logarithm away from it, added in squares."""
+    """Half width of the band at the centre, and per unit of the logarithm away from it; squares add."""
     carried_width: int
-    """Width that it is carried to, far outside the fitted ones."""
+    """Width of the extrapolation, far outside the fitted widths."""
 
-    def band(self, width: float) -> tuple[float, float, float]:
-        """Return the lower end of the band, the line and the upper end at a width."""
-        ahead = math.log(width) - self.centre[0]
-        middle, reach = (
-            self.centre[1] + self.exponent * ahead,
-            math.hypot(self.reach[0], self.reach[1] * ahead),
-        )
+    def band(self, width: float) -> Band:
+        """Return the value of the line at a width with the ends of its band."""
+        distance = math.log(width) - self.centre[0]
+        middle = self.centre[1] + self.exponent * distance
+        reach = math.hypot(self.reach[0], self.reach[1] * distance)
         high = math.exp(middle + reach) if reach < LARGEST_EXPONENT else math.inf
-        return math.exp(middle - reach), math.exp(middle), high
+        return Band(low=math.exp(middle - reach), middle=math.exp(middle), high=high)
 
     @property
-    def low(self) -> float:
-        """Lower end of the band at the width that it is carried to."""
-        return self.band(self.carried_width)[0]
-
-    @property
-    def carried(self) -> float:
-        """Value there."""
-        return self.band(self.carried_width)[1]
-
-    @property
-    def high(self) -> float:
-        """Upper end there."""
-        return self.band(self.carried_width)[2]
+    def carried(self) -> Band:
+        """Value and band at the width of the extrapolation."""
+        return self.band(self.carried_width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +83,9 @@ class NoiseByWidth(Result):
     """Tolerated noise by width."""
 
     predictions: tuple[Prediction, ...]
-    """Calibrations, one per width, ascending."""
+    """Calibrations, one for each width, ascending."""
     carried_width: int
-    """Width of the model that the fit is carried to."""
+    """Width of the model of the extrapolation."""
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -113,12 +102,13 @@ class NoiseByWidth(Result):
         return rows
 
     def fit(self, products: Sequence[str]) -> Fit:
-        """Return the power of the width that the tolerated noise follows.
+        """Return the power law of the width for the noise that some products tolerate.
 
         Notes
         -----
-        Ordinary least squares of the logarithms over widths and seeds; the band is Student's, of the fitted
-        line and not of a single model. Far outside the fitted widths it holds only if the power does.
+        Ordinary least squares of the logarithms over widths and seeds. The band is the confidence band of the
+        fitted line by Student's t, not of a single model; far outside the fitted widths it presumes that the
+        power law holds there.
         """
         from scipy.stats import t  # noqa: PLC0415 - takes its time
 
@@ -142,7 +132,7 @@ class NoiseByWidth(Result):
         )
 
     def fit_rows(self) -> list[dict[str, Any]]:
-        """Return one row per part, with the fit and where it is carried to."""
+        """Return a row for each group of products: the fit and its extrapolation."""
         return [
             {
                 "part": name,
@@ -150,16 +140,16 @@ class NoiseByWidth(Result):
                 "standard_error": fit.error,
                 "extrapolated_to_width": self.carried_width,
                 "extrapolated_over": self.carried_width / self.widths[-1],
-                "tolerated_nsr": fit.carried,
-                "tolerated_nsr_low": fit.low,
-                "tolerated_nsr_high": fit.high,
+                "tolerated_nsr": fit.carried.middle,
+                "tolerated_nsr_low": fit.carried.low,
+                "tolerated_nsr_high": fit.carried.high,
                 "confidence": CONFIDENCE,
             }
             for name, fit in ((name, self.fit(products)) for name, products in PARTS.items())
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per width and seed."""
+        """Return a row for each width and seed."""
         tolerated = {name: self.tolerated(products) for name, products in PARTS.items()}
         return [
             {
@@ -186,8 +176,8 @@ class NoiseByWidth(Result):
             lines.append(f"  {_NAMES[name]}: {', '.join(values)}")
             lines.append(
                 f"    noise to signal goes as width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f}); carried to "
-                f"{CARRIED_TO} (an extrapolation): {-db_from_ratio(fit.carried):.0f} dB, between "
-                f"{_ends(fit.low, fit.high)} dB"
+                f"{CARRIED_TO} (an extrapolation): {-db_from_ratio(fit.carried.middle):.0f} dB, between "
+                f"{_ends(fit.carried)} dB"
             )
         losses = ", ".join(f"{loss:.3f}" for loss in self.clean())
         lines.append(
@@ -215,10 +205,11 @@ class NoiseByWidth(Result):
             for width, row in zip(self.widths, rows, strict=True):
                 axes.plot([width] * len(row), row, "o", color=colour, markersize=3.5)
             grid = np.geomspace(self.widths[0], end, _BAND_POINTS)
-            low, line, high = np.array([fit.band(width) for width in grid]).T
+            bands = [fit.band(width) for width in grid]
             text = f"{_NAMES[name]}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
-            axes.plot(grid, line, "-", color=colour, linewidth=0.9, label=text)
-            if math.isfinite(fit.high) and fit.low > 0.0:
+            axes.plot(grid, [one.middle for one in bands], "-", color=colour, linewidth=0.9, label=text)
+            if _is_bounded(fit.carried):
+                low, high = [one.low for one in bands], [one.high for one in bands]
                 axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0.0)
         start = sum(self.tolerated(PARTS["all"])[0]) / len(self.predictions[0].calibrations)
         text = "one over the width in light per multiplication"
@@ -263,11 +254,11 @@ def study_widths(
     """Calibrate models of several widths with the same training."""
     found = []
     for name in sorted(WIDTHS, key=lambda one: MODELS[one]["width"]):
-        told = of_part(progress, f"width {MODELS[name]['width']}")
+        part = of_part(progress, f"width {MODELS[name]['width']}")
         one = dataclasses.replace(
             effort, model=name, ladder_db=(30.0, 20.0), error_classes=(ErrorClass.OUTPUT,), gains=False
         )
-        found.append(predict_and_execute((), effort=one, cache=cache, progress=told))
+        found.append(predict_and_execute((), effort=one, cache=cache, progress=part))
     return NoiseByWidth(predictions=tuple(found), carried_width=load_model(CARRIED_TO).hidden)
 
 
@@ -275,10 +266,14 @@ _NAMES = {"all": "all products", "body": "all but the head", "head": "head"}
 _BAND_POINTS = 60
 
 
-def _ends(low: float, high: float) -> str:
-    if not math.isfinite(high) or low == 0.0:
+def _is_bounded(band: Band) -> bool:
+    return math.isfinite(band.high) and band.low > 0.0
+
+
+def _ends(band: Band) -> str:
+    if not _is_bounded(band):
         return "any"
-    return f"{-db_from_ratio(high):.0f} and {-db_from_ratio(low):.0f}"
+    return f"{-db_from_ratio(band.high):.0f} and {-db_from_ratio(band.low):.0f}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Checks of cores: the laws that all keep, and predicted signal over noise held to execution.
+"""Checks of cores: the laws that every core must obey, and predicted precision against execution.
 
-Whoever writes a core learns what is wrong with it; predictions are of every core and number format, on every
-kind of operands.
+The first check is for authors of a core and names every law that it breaks. The second compares predicted and
+executed signal over noise of every core and number format, on every kind of operands.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from simulator.units import db_from_ratio, ratio_from_db
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedCore(Result):
-    """Faults of a core."""
+    """Result of the laws on one core."""
 
     core: str
     """The core."""
     laws: tuple[str, ...]
-    """Laws that were asked."""
+    """Names of the laws that were checked."""
     faults: tuple[Fault, ...]
-    """Every fault that was found."""
+    """All faults; none if the core obeys every law."""
 
     @property
     def broken(self) -> int:
-        """Laws with a fault."""
+        """Number of laws with a fault."""
         return len({one.law for one in self.faults})
 
     def report(self) -> list[Block]:
@@ -66,7 +66,7 @@ class CheckedCore(Result):
         return [f"- {one}" for one in self.faults]
 
     def failure(self) -> str:
-        """Return how many laws are broken; nothing if none is."""
+        """Return the number of broken laws in a sentence; empty if there is none."""
         if not self.faults:
             return ""
         return f"core '{self.core}' breaks {self.broken} of {len(self.laws)} laws"
@@ -77,18 +77,18 @@ class CheckedCore(Result):
         return {"core": self.core, "laws": list(self.laws), "faults": faults}
 
     def rows(self) -> list[Row]:
-        """Return a row for each fault, and one for each law that is kept."""
+        """Return a row for each fault, and one for each law without a fault."""
         rows: list[Row] = []
         for law in self.laws:
-            told = [one.text for one in self.faults if one.law == law]
-            common: Row = {"core": self.core, "law": law, "kept": not told}
-            rows += [common | {"fault": text} for text in told or [""]]
+            texts = [one.text for one in self.faults if one.law == law]
+            common: Row = {"core": self.core, "law": law, "kept": not texts}
+            rows += [common | {"fault": text} for text in texts or [""]]
         return rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckCore(Study):
-    """Every law that all cores keep, asked of one."""
+    """Check of one core against every law of cores."""
 
     core: str = option(..., "core by name, or FILE.py:CLASS", positional=True)
     unused: tuple[str, ...] = option(
@@ -100,47 +100,47 @@ class CheckCore(Study):
 
     def run(self, progress: Progress) -> CheckedCore:
         """Return every fault of the core."""
-        asked, faults = laws_asked(load_core(self.core), unused=self.unused), list[Fault]()
-        for done, (law, ask) in enumerate(asked.items()):
-            progress(law.replace("_", " "), done, len(asked))
-            faults += ask()
-        progress("asked", len(asked), len(asked))
-        return CheckedCore(core=self.core, laws=tuple(asked), faults=tuple(faults))
+        laws, faults = laws_asked(load_core(self.core), unused=self.unused), list[Fault]()
+        for done, (law, check) in enumerate(laws.items()):
+            progress(law.replace("_", " "), done, len(laws))
+            faults += check()
+        progress("asked", len(laws), len(laws))
+        return CheckedCore(core=self.core, laws=tuple(laws), faults=tuple(faults))
 
 
-HELD_DB = 0.5
-"""Difference within which the prediction is held to execution; a choice."""
+AGREEMENT_DB = 0.5
+"""Difference up to which prediction and execution count as agreeing; a choice."""
 CAPTURED_ROWS = 96
 """Rows and columns of executed captured products; a choice."""
 CERTAIN, MORE_DRAWS = 0.02, 4
-"""Standard error of noise over signal, relative, until which operands are drawn again, and times the draws
-asked for that are drawn at most: a single larger channel differs from draw to draw. Choices."""
+"""Operands are drawn until noise over signal has this relative standard error, at most this many times the
+requested draws, since loud channels differ from draw to draw. Choices."""
 GAIN_ERROR, MOST_ROWS = 0.05, 640
-"""Standard error of the best gain, relative, for which outputs are executed, and most rows of that; choices.
-Far below 0 dB, few outputs tell no gain: 128 x 128 at -30 dB err by a quarter of it."""
+"""Relative standard error of the fitted gain that sets the number of executed outputs, and most rows.
+Far below 0 dB a few outputs do not determine the gain: 128 x 128 at -30 dB err by a quarter. Choices."""
 FAINT_DB, FAINT_DRAWS = -8.0, 8
-"""Signal over noise below which captured products are executed with so many draws of the noise and one best
-gain for all: their power lies in few rows, whose noise alone moves it. Choices."""
+"""Signal over noise below which captured products are executed with this many draws of the noise and one gain
+fitted to all of them: their power lies in few rows, whose noise alone would move the gain. Choices."""
 SIZED_FOR = "fp8"
 """Number format whose precision on captured operands the default core's laser is sized for."""
 _QUIET = (OperandKind.UNIFORM, OperandKind.GAUSSIAN)
-"""Kinds of which one draw tells the mean well."""
+"""Kinds of operands for which one draw is enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """One prediction and what was executed."""
+class PrecisionCheck:
+    """Predicted and executed signal over noise of one core or format on one kind of operands."""
 
     machine: str
-    """Core or number format."""
+    """Name of the core or number format."""
     operands: OperandKind
     """Statistics of the operands."""
     length: int | None
-    """K; None for captured products in their own lengths, averaged."""
+    """Length K of the sums; None for captured products, which have their own lengths and are averaged."""
     predicted_db: float
-    """Signal over noise as predicted."""
+    """Predicted signal over noise."""
     executed_db: float
-    """As executed, noise over signal averaged over draws."""
+    """Executed signal over noise, from the mean of noise over signal over draws."""
     worst: str
     """Cause of most of the noise."""
 
@@ -175,19 +175,20 @@ def executed(
     phase : Phase
         Phase of the product.
     keys : sequence of int
-        Sources of the core's noise; the product is executed with each, all with one best gain.
+        Keys of the core's noise; the product is executed with each, and one gain is fitted to all.
     by_sample : bool
-        Whether every sample of a sum is executed by itself, as on the chip, not all of them in one draw.
+        Whether the samples of a sum have a draw each, as on the chip, instead of one draw for all.
     """
     exact = a @ b
     if machine in FORMATS:
         return signal_to_noise_db(exact, FORMATS[machine].product(a, b, phase))
     spec = core_of(machine).analog(phase)
-    done = [_on_core(spec, a, b, key, by_sample=by_sample) for key in keys]
-    return signal_to_noise_db(np.concatenate([exact] * len(done)), np.concatenate(done))
+    results = [_on_core(spec, a, b, key, by_sample=by_sample) for key in keys]
+    return signal_to_noise_db(np.concatenate([exact] * len(results)), np.concatenate(results))
 
 
 def _on_core(spec: AnalogSpec, a: Reals, b: Reals, key: int, *, by_sample: bool) -> Reals:
+    """Return the product as a core executes it, shape [M, N]."""
     import torch  # noqa: PLC0415 - products are executed here
 
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - the same
@@ -197,8 +198,8 @@ def _on_core(spec: AnalogSpec, a: Reals, b: Reals, key: int, *, by_sample: bool)
     return found
 
 
-def _told(machine: str, operands: Operands, length: int, rows: int, phase: Phase) -> Precision:
-    """Return the prediction of a machine for products of as many columns as rows."""
+def _predicted(machine: str, operands: Operands, length: int, rows: int, phase: Phase) -> Precision:
+    """Return the predicted precision of a core or format for products of as many columns as rows."""
     sizes = {"rows": rows, "columns": rows}
     if machine in FORMATS:
         return FORMATS[machine].predicted(operands, length, phase=phase, **sizes)
@@ -206,21 +207,21 @@ def _told(machine: str, operands: Operands, length: int, rows: int, phase: Phase
 
 
 def rows_for(snr_db: float, least: int) -> int:
-    """Return the rows, and columns, of which the best gain of products is found to `GAIN_ERROR`."""
+    """Return the number of rows, and columns, that determine the fitted gain to `GAIN_ERROR`."""
     outputs = ratio_from_db(-snr_db) / GAIN_ERROR**2
     return min(MOST_ROWS, max(least, math.ceil(math.sqrt(outputs))))
 
 
-def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
+def check_precision(machine: str, kind: OperandKind, length: int, draws: int) -> PrecisionCheck:
     """Return prediction and execution on one kind of operands and one length.
 
     Notes
     -----
-    Few samples hold the loud channels of outliers, and clip; one draw for all finds those by a probe, so that
-    they are executed one by one.
+    Operands with outliers are executed sample by sample: a few samples hold the loud channels and clip, which
+    one draw for all samples only approximates.
     """
     operands, phase = operands_of(kind), phase_of(kind)
-    rows = rows_for(_told(machine, operands, length, ROWS, phase).snr_db, ROWS)
+    rows = rows_for(_predicted(machine, operands, length, ROWS, phase).snr_db, ROWS)
     ratios: list[float] = []
     for seed in range(1 if kind in _QUIET else MORE_DRAWS * draws):
         a, b = operands.draw(np.random.default_rng(seed), rows, length, rows)
@@ -228,8 +229,8 @@ def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
         ratios.append(ratio_from_db(-found_db))
         if seed + 1 >= draws > 1 and np.std(ratios, ddof=1) < CERTAIN * np.mean(ratios) * math.sqrt(seed + 1):
             break
-    found = _told(machine, operands, length, rows, phase)
-    return Held(
+    found = _predicted(machine, operands, length, rows, phase)
+    return PrecisionCheck(
         machine=machine,
         operands=kind,
         length=length,
@@ -239,55 +240,55 @@ def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
     )
 
 
-def held_captured(machine: str, products: Iterable[CapturedProduct]) -> Held:
-    """Return prediction and execution on captured products, noise over signal averaged over all alike.
+def check_captured(machine: str, products: Iterable[CapturedProduct]) -> PrecisionCheck:
+    """Return prediction and execution on captured products; noise over signal is averaged over products.
 
     Notes
     -----
-    The prediction is from statistics of the very operands that are executed, measured as those of a trained
-    model are: operands drawn from a table miss a coherence far from one. Samples are executed one by one, for
-    converters clip some of them, which one draw for all does not follow.
+    The prediction takes the statistics of the very operands that are executed, measured as those of a trained
+    model are: operands drawn from a table do not have a coherence far from one. Samples are executed one by
+    one, since converters clip some of them.
     """
-    told, done = [], []
+    predicted_noise, executed_noise = [], []
     for place, one in enumerate(products):
         operands = captured_statistics(one)
-        expected_db = _told(machine, operands, one.k, CAPTURED_ROWS, one.phase).snr_db
+        expected_db = _predicted(machine, operands, one.k, CAPTURED_ROWS, one.phase).snr_db
         rows = rows_for(expected_db, CAPTURED_ROWS)
         a, b = one.draw(rows, rows, np.random.default_rng(place))
         keys = range(place, place + (FAINT_DRAWS if expected_db < FAINT_DB else 1))
-        done.append(ratio_from_db(-executed(machine, a, b, one.phase, keys, by_sample=True)))
+        executed_noise.append(ratio_from_db(-executed(machine, a, b, one.phase, keys, by_sample=True)))
         drawn = measure_product(
             a[None], b[None], model=one.model, layer=one.layer, product=one.product, phase=one.phase
         )
-        found = _told(machine, captured_statistics(drawn), one.k, rows, one.phase)
-        told.append(found.total)
-    return Held(
+        found = _predicted(machine, captured_statistics(drawn), one.k, rows, one.phase)
+        predicted_noise.append(found.total)
+    return PrecisionCheck(
         machine=machine,
         operands=OperandKind.CAPTURED,
         length=None,
-        predicted_db=-db_from_ratio(float(np.mean(told))),
-        executed_db=-db_from_ratio(float(np.mean(done))),
+        predicted_db=-db_from_ratio(float(np.mean(predicted_noise))),
+        executed_db=-db_from_ratio(float(np.mean(executed_noise))),
         worst=found.worst,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrecisionHeld(Result):
-    """Predictions beside executions."""
+class PrecisionChecks(Result):
+    """Predicted and executed precision of cores and formats."""
 
-    found: tuple[Held, ...]
-    """All of them."""
+    found: tuple[PrecisionCheck, ...]
+    """A check for each machine, kind of operands and length."""
 
     def report(self) -> list[Block]:
         """Return the table, and the largest difference."""
-        columns: dict[str, Callable[[Held], str]] = {
+        columns: dict[str, Callable[[PrecisionCheck], str]] = {
             "predicted": lambda one: f"{one.predicted_db:.1f}",
             "executed": lambda one: f"{one.executed_db:.1f}",
             "difference": lambda one: f"{one.difference_db:+.2f}",
             "most noise": lambda one: one.worst,
         }
 
-        def name(one: Held) -> str:
+        def name(one: PrecisionCheck) -> str:
             return f"{one.machine}, {one.operands}, {length_text(one.length)}"
 
         title = "Signal over noise of products, dB"
@@ -297,9 +298,9 @@ class PrecisionHeld(Result):
         for kind, group in (("drawn", drawn), ("captured", [x for x in self.found if x not in drawn])):
             if group:
                 worst = max(group, key=lambda one: abs(one.difference_db))
-                within = sum(abs(one.difference_db) <= HELD_DB for one in group)
+                within = sum(abs(one.difference_db) <= AGREEMENT_DB for one in group)
                 lines.append(
-                    f"On {kind} operands {within} of {len(group)} within {HELD_DB:g} dB; the largest "
+                    f"On {kind} operands {within} of {len(group)} within {AGREEMENT_DB:g} dB; the largest "
                     f"difference is {worst.difference_db:+.2f} dB ({worst.machine}, {worst.operands})."
                 )
         return [table, *lines]
@@ -326,7 +327,7 @@ class PrecisionHeld(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedPrecision(Study):
-    """Predicted signal over noise of products, held to execution."""
+    """Predicted signal over noise of products against execution."""
 
     directory = "precision"
 
@@ -334,7 +335,7 @@ class PredictedPrecision(Study):
     draws: int = option(6, "draws of operands with outliers and of gradients, at least", metavar="N")
     layers: int = option(2, "layers of each captured model, 0 for none", metavar="N")
 
-    def run(self, progress: Progress) -> PrecisionHeld:
+    def run(self, progress: Progress) -> PrecisionChecks:
         """Return every machine on every kind of operands and length, and on captured products."""
         if self.draws < 1 or self.layers < 0:
             msg = f"draws ({self.draws}) must be at least 1 and layers ({self.layers}) at least 0"
@@ -346,7 +347,7 @@ class PredictedPrecision(Study):
             if name not in known:
                 msg = f"no core or number format '{name}'; {nearest(name, known)}"
                 raise ParameterError(msg)
-        return PrecisionHeld(found=tuple(self._held()))
+        return PrecisionChecks(found=tuple(self._checks()))
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -356,11 +357,11 @@ class PredictedPrecision(Study):
             else (DEFAULT_CORE, *every_core(), *FORMATS)
         )
 
-    def _held(self) -> Iterator[Held]:
+    def _checks(self) -> Iterator[PrecisionCheck]:
         captured = [one for one in load_captured() if one.layer < self.layers]
         for machine in self._names:
             for kind in told_kinds():
                 for length in LENGTHS:
-                    yield held(machine, kind, length, self.draws)
+                    yield check_precision(machine, kind, length, self.draws)
             if captured:
-                yield held_captured(machine, captured)
+                yield check_captured(machine, captured)

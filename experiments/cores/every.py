@@ -1,7 +1,9 @@
-"""All photonic cores beside each other, and GPUs: energy and time by size, reuse and precision.
+"""All photonic cores and GPUs compared: energy and time by array size, reuse and precision.
 
-Precision is the executed signal-to-noise ratio of products of `INPUTS` terms on stated operands, of
-cores and of number formats alike.
+Reuse is the number of products that each element of either operand takes part in. Precision is the executed
+signal-to-noise ratio of sums of `INPUTS` products on operands of a stated kind, for cores and for number
+formats alike. Every core is priced with its laser sized for a target precision: once as large as it is for
+each target (the "map"), and once in several sizes for the precision that it has today.
 """
 
 from __future__ import annotations
@@ -46,16 +48,16 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 WIDTH = 2**14
-"""Rows of all blocks of a product together, so that every core has work; a choice."""
+"""Rows of all independent blocks of a product together, enough to keep every core busy; a choice."""
 
 
 def blocks(uses: int) -> int:
-    """Return the independent blocks of a product of so many rows and columns."""
+    """Return the number of independent blocks of `uses` rows and columns that make up `WIDTH` rows."""
     return max(1, round(WIDTH / uses))
 
 
 def square_products(reuse: Sequence[int], element_bytes: int) -> MatMuls:
-    """Return a product with a held weight for each reuse.
+    """Return a product with a weight held in the core, for each reuse.
 
     Parameters
     ----------
@@ -66,8 +68,8 @@ def square_products(reuse: Sequence[int], element_bytes: int) -> MatMuls:
 
     Notes
     -----
-    Its sides being equal, no side can be loaded in place of the other to find more vectors that pass: the
-    vectors that pass a loaded tile are the reuse.
+    Both sides are equal, so that exchanging the operands gives no loaded tile more vectors: the number of
+    vectors that pass a loaded tile is the reuse.
     """
     return MatMuls(
         m=np.array(reuse, dtype=float),
@@ -87,7 +89,7 @@ def macs_of(products: MatMuls) -> Reals:
 
 
 def square_product(uses: int, element_bytes: int) -> MatMul:
-    """Return the same product as one batched kernel of a GPU, whose operands all come from memory."""
+    """Return the product of one reuse as a batched kernel of a GPU, with all operands in memory."""
     return MatMul(
         name="square product",
         phase=Phase.FORWARD,
@@ -101,7 +103,7 @@ def square_product(uses: int, element_bytes: int) -> MatMul:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperandFormat:
-    """A width of floating-point operands."""
+    """Floating-point format of operands."""
 
     name: str
     """Name in print."""
@@ -126,26 +128,26 @@ FORMATS = (
 
 @cache
 def layer_product(operands: OperandKind) -> Product:
-    """Return the product on which precision is told."""
+    """Return the product whose precision is compared."""
     return Product(operands=operands_of(operands), length=INPUTS, phase=phase_of(operands))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GpuPrice:
-    """Energy and time of a GPU at each reuse, with one width of operands."""
+    """Energy and time of a GPU at each reuse, in one format."""
 
     gpu: str
-    """The GPU."""
+    """Name of the GPU."""
     format: str
-    """Width of the operands."""
+    """Name of the format."""
     element_bytes: int
-    """Bytes of one of them."""
+    """Bytes of an element."""
     snr_db: float
-    """Executed signal-to-noise ratio of products in them."""
+    """Executed signal-to-noise ratio of products in the format."""
     j_per_mac: Reals
-    """Energy per multiply-accumulate at each reuse, idle power included."""
+    """Energy per multiply-accumulate, idle power included, shape [reuse]."""
     s_per_mac: Reals
-    """Time per multiply-accumulate at each reuse."""
+    """Time per multiply-accumulate, shape [reuse]."""
 
     @property
     def name(self) -> str:
@@ -154,12 +156,12 @@ class GpuPrice:
 
 
 def storage_bytes(target_db: float, operands: OperandKind = PLAIN_OPERANDS) -> int:
-    """Return the bytes of a stored element that keeps so much signal over noise, in the narrowest format.
+    """Return the bytes of an element in the narrowest format that has at least a signal-to-noise ratio.
 
     Parameters
     ----------
     target_db : float
-        Decibels; more than any format delivers are stored in the widest.
+        Signal-to-noise ratio, dB; beyond that of any format, the widest is taken.
     operands : OperandKind
         Statistics of the operands.
     """
@@ -179,7 +181,7 @@ def gpu_prices(reuse: Sequence[int], operands: OperandKind = PLAIN_OPERANDS) -> 
 
 
 def _has_bytes(gpu: Gpu) -> bool:
-    """Return whether 8-bit operands run faster than 16-bit ones, hence have units of their own."""
+    """Return whether a GPU has units for 8-bit operands, which run faster than 16-bit ones."""
     return gpu.chip.byte_flops_per_cycle > gpu.chip.flops_per_cycle
 
 
@@ -190,10 +192,10 @@ def gpu_price(
 
     Notes
     -----
-    Tiles of tensor cores are wasted on a few vectors; there a library streams the operands past the vector
-    lanes, which reads much and writes little, so that the memory need not turn around.
+    A few vectors waste most of a tensor core's tile. There a library streams the operands through the vector
+    lanes instead. That kernel reads much and writes little, so that the memory bus need not turn around.
     """
-    found = [_faster(gpu, width, uses) for uses in reuse]
+    found = [_faster_kernel(gpu, width, uses) for uses in reuse]
     return GpuPrice(
         gpu=gpu.name,
         format=width.name,
@@ -204,8 +206,8 @@ def gpu_price(
     )
 
 
-def _faster(gpu: Gpu, operands: OperandFormat, uses: int) -> tuple[float, float]:
-    """Return energy and time per multiply-accumulate."""
+def _faster_kernel(gpu: Gpu, operands: OperandFormat, uses: int) -> tuple[float, float]:
+    """Return energy and time per multiply-accumulate of the faster of both kernels."""
     product = square_product(uses, operands.element_bytes)
     streamed = Elementwise(
         name="streamed product",
@@ -222,72 +224,72 @@ def _faster(gpu: Gpu, operands: OperandFormat, uses: int) -> tuple[float, float]
 
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Sides of an array over those that the core has today; a choice."""
+"""Sizes of an array that are tried, as its sides over those of today; a choice."""
 STEP_DB = 1.0
 """Step of the targets; a choice."""
 MOST_DB = 120.0
-"""Most signal over noise that can be asked for; no converter here comes near."""
+"""Highest signal over noise that can be requested; no converter comes near."""
 MOST_REUSE = 2**24
-"""Most vectors that can be asked for, which keeps counts of events exact."""
+"""Highest reuse that can be requested; counts of events stay exact up to it."""
 
 
 class Outcome(StrEnum):
-    """Outcome of a core of some size that is to reach some signal over noise."""
+    """Outcome of sizing a core's laser for a target signal over noise."""
 
     WORKS = "works"
-    """It does, and an accelerator has room for it."""
+    """The core reaches the target, and an accelerator has room for it."""
     NO_ROOM = "no room"
-    """It does, and one cluster of it takes more than the GPU's power or area."""
+    """The core reaches the target, but one cluster takes more than the power or area of the GPU."""
     NO_LIGHT = "no light"
-    """No laser power reaches it: converters, wrong weights or the path set a cap."""
+    """No laser power reaches the target: converters, weight errors or the optical path limit it."""
     NOT_BUILT = "not built"
     """The core cannot be built in that size."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Variant:
-    """A core of some size, its laser sized for some signal over noise, in its accelerator."""
+    """A core in one size, with its laser sized for a target, in an accelerator."""
 
     core: str
-    """The core."""
+    """Name of the core."""
     factor: float
-    """Sides of its array over those of today, dimensionless."""
+    """Sides of the array over those of today, dimensionless."""
     sides: Mapping[str, int]
-    """Counts of its array, rounded."""
+    """Counts of the array's elements along its sides, by parameter."""
     target_db: float
-    """Executed signal-to-noise ratio that its laser is sized for."""
+    """Executed signal-to-noise ratio that the laser is sized for."""
     outcome: Outcome
-    """Outcome."""
+    """Whether it works."""
     reason: str = ""
-    """Why it does not work, in a sentence."""
+    """Reason why it does not work; empty if it does."""
     laser_power_w: float = math.nan
-    """Laser power that the target needs, as the core counts it; NaN where there is none."""
+    """Laser power for the target, of a line or a whole laser as the core counts it; NaN if there is none."""
     cores: int = 0
-    """Cores of the accelerator."""
+    """Number of cores of the accelerator."""
     j_per_mac: Reals
-    """Energy per multiply-accumulate at each reuse, static power included; NaN where it cannot work."""
+    """Energy per multiply-accumulate, static power included, shape [reuse]; NaN where it cannot work."""
     s_per_mac: Reals
-    """Time per multiply-accumulate of the accelerator at each reuse."""
+    """Time per multiply-accumulate of the accelerator, shape [reuse]."""
     memory_bound: NDArray[np.bool_]
-    """Whether the memory sets the time at each reuse."""
+    """Whether the memory sets the time, shape [reuse]."""
     passed: tuple[Passed, ...] = ()
-    """Limits of light and size that it passes; they bar nothing, and are told."""
+    """Physical limits of light and size that it exceeds; these are reported only."""
 
     @property
     def side(self) -> int:
-        """First of the counts that grow; 1 of a core that has one size."""
+        """First of `sides`, the abscissa of pictures; 1 for a core that has one size."""
         return next(iter(self.sides.values()), 1)
 
 
 def photonic_system(name: str, *, gpu: str, basis: str) -> System:
-    """Return the accelerator of a core as it is, even where one cluster of it has no room.
+    """Return the accelerator of a core as it is, even if the basis has no room for one cluster of it.
 
     Parameters
     ----------
     name : str
         The core (`optical.cores.CORES`).
     gpu, basis : str
-        As of `study`.
+        GPU that is replaced, and basis of the accelerator's size: power, area or count.
     """
     try:
         return build_system("photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis)
@@ -297,7 +299,7 @@ def photonic_system(name: str, *, gpu: str, basis: str) -> System:
 
 
 def decibel_grid(text: str) -> tuple[float, ...]:
-    """Return the targets of ``LOW:HIGH`` decibels, `STEP_DB` apart."""
+    """Return the targets of a text ``LOW:HIGH`` in decibels, `STEP_DB` apart."""
     low, high = _ends("precision", text)
     if not 0.0 < low <= high <= MOST_DB:
         msg = f"precision ({text}) must rise within 0 to {MOST_DB:g} dB; write 10:36"
@@ -307,7 +309,7 @@ def decibel_grid(text: str) -> tuple[float, ...]:
 
 
 def reuse_grid(text: str) -> tuple[int, ...]:
-    """Return the vectors per load of ``LOW:HIGH``, twice as many from each to the next."""
+    """Return the reuse of a text ``LOW:HIGH``, doubled from each to the next; HIGH is the last."""
     low, high = _ends("reuse", text)
     if not 1.0 <= low <= high <= MOST_REUSE or low != int(low) or high != int(high):
         msg = (
@@ -320,6 +322,7 @@ def reuse_grid(text: str) -> tuple[int, ...]:
 
 
 def _ends(what: str, text: str) -> tuple[float, float]:
+    """Return both numbers of a text ``LOW:HIGH``."""
     try:
         low, high = (float(part) for part in text.split(":"))
     except ValueError as error:
@@ -329,12 +332,12 @@ def _ends(what: str, text: str) -> tuple[float, float]:
 
 
 def sides_by_core(name: str) -> tuple[str, ...]:
-    """Return the counts of a core's array that grow together; none of one that has rescues around it."""
+    """Return the parameters that count an array's sides; none for a core with rescues around it."""
     return CORES[name].sides if name in CORES else ()
 
 
-def steady_db(core: Core, product: Product) -> float:
-    """Return the decibels that all sizes of a core are sized for: what it delivers today, rounded down."""
+def present_db(core: Core, product: Product) -> float:
+    """Return the signal over noise of a core today, rounded down: the target of all its sizes."""
     return float(math.floor(core_precision(core, (product,)).snr_db))
 
 
@@ -347,7 +350,7 @@ def variant(
     operands: OperandKind,
     factor: float = 1.0,
 ) -> Variant:
-    """Return a core in another size and with other light, priced at each reuse.
+    """Return a core in one size, its laser sized for a target, priced at each reuse.
 
     Parameters
     ----------
@@ -360,7 +363,7 @@ def variant(
     reuse : sequence of int
         Vectors that pass a loaded tile.
     operands : OperandKind
-        Statistics of the operands on which it is told, and for which the format of storage suffices.
+        Statistics of the operands on which precision is compared; they also set the format of storage.
     factor : float
         Sides of its array over those of today; rounded to whole numbers, at least 1.
     """
@@ -405,7 +408,7 @@ def variant(
 
 
 def _resized(core: Core, sides: Mapping[str, int]) -> Core:
-    """Return a core in another size; a number format's needs light to be built at all."""
+    """Return a core in another size; one within a number format may need more light to be built at all."""
     try:
         return resized(core, sides)
     except LinkError:
@@ -413,12 +416,14 @@ def _resized(core: Core, sides: Mapping[str, int]) -> Core:
 
 
 def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
-    """Return as many cores as a system's basis allows, at least one cluster, and whether that has room.
+    """Return an accelerator of a core, and whether the system's basis has room for it.
+
+    It has as many cores as fit the basis, and one cluster if none fits.
 
     Notes
     -----
-    The buffer keeps its bytes per multiply-accumulate and second, so that the array alone is compared. Those
-    that have room work within the power limit of the GPU, memory included, as the GPUs beside them do.
+    The buffer keeps its bytes per multiply-accumulate and second, so that only the array is compared. An
+    accelerator that fits works within the power limit of the GPU, memory included, as the GPUs do.
     """
     present = photonic_unit(system)
     grown = core.cluster * core.peak_macs_per_s / present.peak_macs_per_s
@@ -434,13 +439,13 @@ def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
 
 
 CURVES = (64, 512, 4096, 32768, 1048576)
-"""Reuse whose curves are drawn over size, where they were asked for; a choice."""
+"""Reuse of the curves over size, as far as the user asked for it; a choice."""
 SETTLED_REUSE = 8192
-"""Reuse at which GPUs are drawn as lines: theirs no longer matters; or the nearest that was asked for."""
+"""Reuse of the lines of GPUs, or the nearest that was asked for: beyond it their energy does not change."""
 PANELS = 3
-"""Panels in a row."""
+"""Panels in a row of the figure over size."""
 SHOWN_PJ = (0.2, 2e4)
-"""Energies that are drawn; curves leave the frame beyond, and the CSV has them."""
+"""Range of the energy axis; curves leave the frame beyond, and the CSV has all of them."""
 MARKERS = "osD^vPX"
 """Marks of the cores, in their order."""
 
@@ -461,41 +466,41 @@ _FAILED = {Outcome.NO_LIGHT: "no light reaches the precision", Outcome.NOT_BUILT
 
 
 GENERATIONS = ("a100", "h100", "b200")
-"""GPUs that are drawn, one of each generation; all of the table are written down."""
+"""GPUs in tables and figures, one of each generation; records have all of the table."""
 DRAWN_BYTES = 2
 """Widest operands that are drawn."""
 TIE = 0.05
-"""Cores that differ by less are alike, as their number is a whole one: the one listed first is shown."""
+"""Relative difference below which cores tie, since their number is whole; the first in the list then wins."""
 NOBODY = -1
-"""Winner where no core reaches the target."""
+"""Number in `Winners.core` where no core reaches the target."""
 MEMORY = -2
-"""Winner where the memory, which all share, sets the time of the fastest."""
+"""Number in `Winners.core` where the memory, which all cores have alike, sets the time of the fastest."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoresResult(Result):
-    """Everything that is told of all cores together."""
+    """All cores over size, reuse and target precision, and GPUs."""
 
     gpu: str
     """GPU that the accelerators replace."""
     basis: Basis
-    """Basis of their size."""
+    """Basis of the accelerators' size."""
     reuse: tuple[int, ...]
-    """Products that each element of either operand takes part in: vectors that pass a loaded tile."""
+    """Reuse: vectors that pass a loaded tile."""
     operands: OperandKind
-    """Statistics of the operands on which precision is told."""
+    """Statistics of the operands on which precision is compared."""
     targets_db: tuple[float, ...]
     """Targets of the map."""
     caps: Mapping[str, tuple[float, str]]
-    """Decibels that no light exceeds and what sets them mostly, by core as it is."""
+    """Highest signal over noise at any laser power, and the cause of most of the noise there, by core."""
     sizes: tuple[Variant, ...]
-    """Every core in every size, its laser sized for its `steady_db`."""
+    """Every core in every size, its laser sized for its `present_db`."""
     maps: tuple[Variant, ...]
     """Every core as large as it is, its laser sized for each of `targets_db`; by core, then by target."""
     gpus: tuple[GpuPrice, ...]
     """Every GPU of the table in every width of operands that it has units for."""
     rivals: tuple[GpuPrice | None, ...]
-    """For each target the GPU with the narrowest operands that reach it; None where none do."""
+    """For each target, the replaced GPU in its narrowest format that reaches it; None where none does."""
 
     @property
     def cores(self) -> tuple[str, ...]:
@@ -503,7 +508,7 @@ class CoresResult(Result):
         return tuple(self.caps)
 
     def report(self) -> list[Block]:
-        """Return the table of all cores, and what it does not hold."""
+        """Return the table of all cores, and sentences on the winners and on limits."""
         title = "Photonic cores and GPUs, energy per multiply-accumulate"
         return [ReportTable(title, heads(self), study_rows(self)), *summary_lines(self)]
 
@@ -535,14 +540,14 @@ class CoresResult(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Winners:
-    """Cores that take least, over targets and reuse; arrays of shape (targets, reuse)."""
+    """Core with the least energy or time at each target and reuse; arrays of shape (targets, reuse)."""
 
     core: NDArray[np.int_]
-    """Place in `CoresResult.cores`; `NOBODY` where none reaches the target, `MEMORY` where all are alike."""
+    """Index in `CoresResult.cores`; `NOBODY` where none reaches the target, `MEMORY` where all tie."""
     least: Reals
-    """Its energy or time per multiply-accumulate; NaN where none wins."""
+    """Energy or time of that core per multiply-accumulate; NaN where none reaches the target."""
     gpu: Reals
-    """The same of the GPU with the narrowest operands that reach the target; NaN where none do."""
+    """Energy or time of the GPU in `CoresResult.rivals`; NaN where there is none."""
 
     @property
     def gpu_wins(self) -> NDArray[np.bool_]:
@@ -552,7 +557,7 @@ class Winners:
 
 
 class Quantity(StrEnum):
-    """Quantity of which the core that takes least is sought, by its field."""
+    """Quantity that is minimised, by its field in `Variant` and `GpuPrice`."""
 
     ENERGY = "j_per_mac"
     TIME = "s_per_mac"
@@ -560,18 +565,18 @@ class Quantity(StrEnum):
 
 
 def winners(found: CoresResult, quantity: Quantity) -> Winners:
-    """Return who takes least of a quantity.
+    """Return the core with the least energy or time at each target and reuse.
 
     Parameters
     ----------
     found : CoresResult
-        What was found.
+        All cores.
     quantity : Quantity
-        The quantity.
+        Energy or time.
 
     Notes
     -----
-    An accelerator of which not even one cluster has room wins nothing.
+    A core of which not even one cluster fits an accelerator cannot win.
     """
     shape = (len(found.cores), len(found.targets_db), len(found.reuse))
     fits = np.array([one.outcome is Outcome.WORKS for one in found.maps]).reshape(*shape[:2], 1)
@@ -590,23 +595,31 @@ def winners(found: CoresResult, quantity: Quantity) -> Winners:
 
 
 def present(found: CoresResult, name: str) -> Variant:
-    """Return a core in the size that it has."""
+    """Return a core in its present size."""
     return sizes_of(found, name)[1.0]
 
 
 def sizes_of(found: CoresResult, name: str) -> dict[float, Variant]:
-    """Return a core in all sizes, by its sides over those of today."""
+    """Return a core in all sizes, by the factor of its sides."""
     return {one.factor: one for one in found.sizes if one.core == name}
 
 
 def best_size(found: CoresResult, name: str, place: int) -> Variant | None:
-    """Return the size of a core with the least energy at a place of the reuse, of those with room."""
+    """Return the size of a core with the least energy at one reuse, of those with room; None if none has.
+
+    Parameters
+    ----------
+    found, name : CoresResult, str
+        All cores, and the name of one.
+    place : int
+        Index in `CoresResult.reuse`.
+    """
     fitting = [one for one in sizes_of(found, name).values() if one.outcome is Outcome.WORKS]
     return min(fitting, key=lambda one: float(one.j_per_mac[place]), default=None)
 
 
 def shown_gpus(found: CoresResult) -> list[GpuPrice]:
-    """Return one GPU of each generation, and the one that is replaced, in the widths for training."""
+    """Return the GPUs in tables and figures: one of each generation and the replaced one, up to 16 bits."""
     names = dict.fromkeys((*GENERATIONS, found.gpu))
     return [
         price
@@ -617,12 +630,12 @@ def shown_gpus(found: CoresResult) -> list[GpuPrice]:
 
 
 def colour_of(found: CoresResult, core: str) -> str:
-    """Return the colour that a core has in every picture; beyond the palette they begin anew."""
+    """Return the colour of a core in every figure; beyond the palette colours repeat."""
     return PALETTE[found.cores.index(core) % len(PALETTE)]
 
 
 def hatch_of(found: CoresResult, core: str) -> str:
-    """Return what tells the areas of cores of one colour apart, nothing for the first."""
+    """Return the hatch that tells cores of the same colour apart; empty for the first of a colour."""
     turn = found.cores.index(core) // len(PALETTE)
     return _MORE[(turn - 1) % len(_MORE)] if turn else ""
 
@@ -664,7 +677,7 @@ def energy_by_size(found: CoresResult) -> Figure:
 
 
 def _size_curve(axes: Axes, found: CoresResult, name: str, place: int, colour: str) -> None:
-    """Draw a core's energy at one reuse: what has room joined by a line, what has not by dots."""
+    """Draw a core's energy over size at one reuse: sizes with room joined by a line, others by dots."""
     drawn = [one for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
     sides = np.array([one.side for one in drawn])
     energy = np.array([one.j_per_mac[place] for one in drawn]) / PICOJOULE
@@ -699,7 +712,7 @@ def _size_axes(axes: Axes, variants: Sequence[Variant]) -> None:
 
 
 def _marks(found: CoresResult) -> list[Line2D]:
-    """Return what the marks of a panel mean."""
+    """Return the legend of the marks in a panel."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
 
     return [
@@ -722,6 +735,7 @@ def _marks(found: CoresResult) -> list[Line2D]:
 
 
 def _settled(found: CoresResult) -> int:
+    """Return the index of the reuse nearest to `SETTLED_REUSE`."""
     return int(np.argmin(np.abs(np.log(np.array(found.reuse) / SETTLED_REUSE))))
 
 
@@ -859,7 +873,7 @@ def winner_maps(found: CoresResult) -> Figure:
 
 
 def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
-    """Draw one map; return whose colours are in it."""
+    """Draw one map; return the names whose colours appear in it."""
     from matplotlib.colors import BoundaryNorm, ListedColormap  # noqa: PLC0415 - only to draw
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
 
@@ -911,7 +925,7 @@ def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
 
 
 def _tell_blank(axes: Axes, found: CoresResult, won: Winners) -> None:
-    """Say in the blank above a map what keeps every core from it."""
+    """Write into the blank above a map the reason why no core reaches it."""
     name = max(found.caps, key=lambda one: found.caps[one][0])
     most, cause = found.caps[name]
     blank = [target for target, row in zip(found.targets_db, won.core, strict=True) if (row == NOBODY).all()]
@@ -931,7 +945,7 @@ def _short(count: float, _: int) -> str:
 
 
 def _edges(centres: NDArray[np.float64]) -> Reals:
-    """Return the borders of cells around centres; a single one gets a cell of one."""
+    """Return the borders of cells around centres, shape [n + 1]; a single centre gets a cell of width one."""
     if centres.size == 1:
         return np.array([centres[0] - 0.5, centres[0] + 0.5])
     middle = 0.5 * (centres[1:] + centres[:-1])
@@ -940,11 +954,11 @@ def _edges(centres: NDArray[np.float64]) -> Reals:
 
 
 SHOWN_REUSE = (64, 4096, 65536)
-"""Reuse that the table shows, or the nearest that was asked for; a choice."""
+"""Reuse in the table, or the nearest that was asked for; a choice."""
 
 
 def shown_places(found: CoresResult) -> list[int]:
-    """Return the places of the reuse that the table shows."""
+    """Return the indices of the reuse in the table."""
     nearest = [int(np.argmin(np.abs(np.log(np.array(found.reuse) / uses)))) for uses in SHOWN_REUSE]
     return list(dict.fromkeys(nearest))
 
@@ -956,7 +970,7 @@ def heads(found: CoresResult) -> list[str]:
 
 
 def study_rows(found: CoresResult) -> list[ReportRow]:
-    """Return a study as lines of a table, cores first, then the GPUs."""
+    """Return the lines of the table: cores, then GPUs."""
     places = shown_places(found)
     rows = []
     for name in found.cores:
@@ -994,7 +1008,7 @@ def study_rows(found: CoresResult) -> list[ReportRow]:
 
 
 def sides_text(one: Variant) -> str:
-    """Return the size of an array in words of few letters."""
+    """Return the size of an array as text, ``64 x 64``."""
     return " x ".join(str(count) for count in one.sides.values()) or "as it is"
 
 
@@ -1006,11 +1020,11 @@ def _picojoules(energy_j: float) -> str:
 
 
 THOUSAND = 1e3
-"""Picojoules from which the table tells whole ones."""
+"""Picojoules from which the table shows whole numbers."""
 
 
 def summary_lines(found: CoresResult) -> list[str]:
-    """Return what a table does not hold, in sentences."""
+    """Return sentences below the table: the legend, shares of the winners, and exceeded limits."""
     lines = [
         "Energy per multiply-accumulate with buffer and memory, each core's laser sized for its precision: "
         f"executed signal over noise of sums of {INPUTS:,} products, {found.operands} operands; GPUs alike.",
@@ -1035,7 +1049,7 @@ def summary_lines(found: CoresResult) -> list[str]:
 
 
 def limit_lines(found: CoresResult) -> list[str]:
-    """Return a sentence for each core on the limits that points of its map pass, and by how much at most."""
+    """Return a sentence for each core: the limits that points of its map exceed, and the largest excess."""
     lines = []
     for name in found.cores:
         works = [one for one in found.maps if one.core == name and one.outcome is Outcome.WORKS]
@@ -1052,7 +1066,7 @@ def limit_lines(found: CoresResult) -> list[str]:
 
 
 def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[Row]:
-    """Return a row for every variant and reuse; what does not work, with its reason and no numbers."""
+    """Return a row for every variant and reuse; one that does not work has its reason and no numbers."""
     rows: list[Row] = []
     for one in variants:
         common: Row = {
@@ -1061,7 +1075,7 @@ def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[Row]:
             "factor": one.factor,
             "target_snr_db": one.target_db,
             "outcome": str(one.outcome),
-            "laser_power_w": _told(one.laser_power_w),
+            "laser_power_w": _or_none(one.laser_power_w),
             "cores": one.cores,
         }
         for place, uses in enumerate(reuse):
@@ -1069,8 +1083,8 @@ def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[Row]:
                 common
                 | {
                     "reuse": uses,
-                    "energy_j_per_mac": _told(one.j_per_mac[place]),
-                    "time_s_per_mac": _told(one.s_per_mac[place]),
+                    "energy_j_per_mac": _or_none(one.j_per_mac[place]),
+                    "time_s_per_mac": _or_none(one.s_per_mac[place]),
                     "memory_bound": bool(one.memory_bound[place]),
                     "reason": one.reason,
                     "limits": " ".join(f"{passed.limit}: {passed}." for passed in one.passed),
@@ -1094,7 +1108,8 @@ def _gpu_points(found: CoresResult) -> list[Row]:
     ]
 
 
-def _told(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
+    """Return a number, or None for NaN."""
     return None if np.isnan(value) else float(value)
 
 
@@ -1124,8 +1139,14 @@ class AllCores(Study):
         systems = {name: photonic_system(name, **given) for name in cores}
 
         def sized(name: str, target_db: float, factor: float = 1.0) -> Variant:
-            told = (systems[name], name)
-            return variant(*told, target_db=target_db, reuse=uses, operands=self.operands, factor=factor)
+            return variant(
+                systems[name],
+                name,
+                target_db=target_db,
+                reuse=uses,
+                operands=self.operands,
+                factor=factor,
+            )
 
         caps = {name: most_precision(core, (product,))[0] for name, core in cores.items()}
         gpus = gpu_prices(uses, self.operands)
@@ -1138,7 +1159,7 @@ class AllCores(Study):
             targets_db=targets,
             caps={name: (best.snr_db, best.worst) for name, best in caps.items()},
             sizes=tuple(
-                sized(name, steady_db(core, product), factor)
+                sized(name, present_db(core, product), factor)
                 for name, core in cores.items()
                 for factor in (FACTORS if sides_by_core(name) else (1.0,))
             ),

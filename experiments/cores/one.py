@@ -1,4 +1,7 @@
-"""One photonic core under the lens: where energy and precision go, and what each uncertain number does."""
+"""One photonic core in detail: energy by stage, precision by cause of noise, sensitivity to each parameter.
+
+The reference work is one linear layer of Llama 3 8B in training: its forward product and both gradients.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +63,11 @@ POINTS = 51
 
 
 TOKENS = 8192
-"""Tokens of the product that is priced, hence how often a weight is used; a choice."""
+"""Default number of tokens of the layer, which is how often a weight is used; a choice."""
 INPUTS = 4096
-"""Inputs of its layer: the hidden width of Llama 3 8B; a choice."""
+"""Inputs of the layer: the hidden width of Llama 3 8B; a choice."""
 OUTPUTS = 14336
-"""Outputs of its layer: the feed-forward width of Llama 3 8B; a choice."""
+"""Outputs of the layer: the feed-forward width of Llama 3 8B; a choice."""
 PHASES = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 """The three products of a layer."""
 PICOJOULE, MILLIWATT = to_si("energy_j", 1.0, "pJ"), to_si("power_w", 1.0, "mW")
@@ -76,19 +79,19 @@ class SnrCurve:
     """Signal-to-noise ratio of a layer's products over laser power."""
 
     name: str
-    """The core."""
+    """Name of the core."""
     operands: OperandKind
     """Statistics of the operands."""
     power_w: tuple[float, ...]
-    """Laser powers, as the core counts them: a line's, or the whole laser's."""
+    """Laser powers, of a line or of the whole laser as the core counts it."""
     snr_db: tuple[float | None, ...]
-    """With everything; None where the core does not work at that power."""
+    """Ratio with all noise at each power; None where the core does not work."""
     limits: dict[str, tuple[float, ...]]
-    """Ratio that each cause of noise alone would leave, at each power; NaN where the core does not work."""
+    """Ratio with one cause of noise alone, dB, by cause and power; NaN where the core does not work."""
     present_w: float
-    """Power that the core has."""
+    """Present laser power."""
     present: Precision
-    """Precision at that power."""
+    """Precision at the present power."""
 
 
 def layer_precision(core: Core, operands: OperandKind, tokens: int = TOKENS) -> Precision:
@@ -98,7 +101,7 @@ def layer_precision(core: Core, operands: OperandKind, tokens: int = TOKENS) -> 
 
 
 def snr_curve(core: Core, operands: OperandKind, tokens: int = TOKENS) -> SnrCurve:
-    """Return signal over noise over laser power with the limit that each cause sets alone."""
+    """Return signal over noise over laser power, `SPAN_DECADES` to either side of the present one."""
     present_w = float(get_at(core, LASER))
     power_w = tuple(
         float(present_w * 10.0**place) for place in np.linspace(-SPAN_DECADES, SPAN_DECADES, POINTS)
@@ -124,7 +127,7 @@ def _precision_at(core: Core, operands: OperandKind, tokens: int, power_w: float
 
 
 def _limit(found: Precision | None, cause: str) -> float:
-    """Return the ratio in decibels that one cause leaves; NaN without a core that works or such noise."""
+    """Return the ratio with one cause of noise alone, dB; NaN if the core fails or lacks that cause."""
     noise = 0.0 if found is None else found.noise.get(cause, 0.0)
     return -db_from_ratio(noise) if noise > 0.0 else math.nan
 
@@ -143,23 +146,23 @@ STAGES = MappingProxyType(
         "memory": ("hbm", "hbm static"),
     }
 )
-"""Way of a product through the accelerator, and the parts of its energy that belong to each stage."""
+"""Stages on the way of a product through the accelerator, each with its parts of the energy."""
 OTHER = "other"
-"""Stage of a part that stands in none of `STAGES`."""
+"""Stage of the parts that are in none of `STAGES`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseEnergy:
-    """Energy and time of one product."""
+    """Energy and time of one of a layer's three products."""
 
     phase: Phase
-    """One of a layer's three products."""
+    """Phase of the product."""
     time_s: float
     """Time of the accelerator."""
     macs: int
     """Multiply-accumulates."""
     j_per_mac_by_part: dict[str, float]
-    """Energy per multiply-accumulate by part, what is drawn all the time included."""
+    """Energy per multiply-accumulate by part, static power included."""
 
     @property
     def j_per_mac(self) -> float:
@@ -168,7 +171,7 @@ class PhaseEnergy:
 
     @property
     def j_per_mac_by_stage(self) -> dict[str, float]:
-        """Energy per multiply-accumulate by stage, in the order of `STAGES`, stages without any left out."""
+        """Energy per multiply-accumulate by stage, in the order of `STAGES`, without stages of no energy."""
         found = dict.fromkeys((*STAGES, OTHER), 0.0)
         for part, energy_j in self.j_per_mac_by_part.items():
             found[next((stage for stage, parts in STAGES.items() if part in parts), OTHER)] += energy_j
@@ -197,28 +200,28 @@ def layer_products(tokens: int = TOKENS) -> tuple[MatMul, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A photonic accelerator of one kind of core, and the GPU beside it."""
+    """A photonic accelerator with one kind of core, and the GPU that it replaces."""
 
     name: str
-    """The core."""
+    """Name of the core."""
     unit: PhotonicUnit
-    """The accelerator's matrix unit, as many cores as the power of the GPU allows."""
+    """Matrix unit with as many cores as the basis allows."""
     gpu: Gpu
     """The GPU that it replaces."""
     tokens: int
-    """Tokens of the products."""
+    """Tokens of the layer."""
 
     def energies(self) -> tuple[PhaseEnergy, ...]:
         """Return energy and time of the three products."""
         return tuple(phase_energy(self.unit, product) for product in layer_products(self.tokens))
 
     def gpu_j_per_mac(self) -> float:
-        """Return the GPU's energy per multiply-accumulate over the same three products."""
+        """Return the GPU's energy per multiply-accumulate of the same three products."""
         products = layer_products(self.tokens)
         costs = [self.gpu.cost(product) for product in products]
-        spent = math.fsum(math.fsum(cost.energy_j.values()) for cost in costs)
-        waited = self.gpu.static_w * math.fsum(cost.time_s for cost in costs)
-        return (spent + waited) / sum(product.macs for product in products)
+        dynamic_j = math.fsum(math.fsum(cost.energy_j.values()) for cost in costs)
+        static_j = self.gpu.static_w * math.fsum(cost.time_s for cost in costs)
+        return (dynamic_j + static_j) / sum(product.macs for product in products)
 
 
 def bench(
@@ -236,11 +239,11 @@ def bench(
     name : str
         Core by name (`optical.cores.CORES`).
     assignments : sequence of str
-        ``path=value``, as `build_system` takes them.
+        Changes ``path=value``, as `build_system` takes them.
     gpu, basis : str
-        What is replaced, and how the accelerator is sized.
+        GPU that is replaced, and basis of the accelerator's size: power, area or count.
     tokens : int
-        Tokens of the products.
+        Tokens of the layer.
     """
     load_core(name)
     layer_products(tokens)
@@ -264,7 +267,7 @@ def phase_energy(unit: PhotonicUnit, product: MatMul) -> PhaseEnergy:
     Parameters
     ----------
     unit : PhotonicUnit
-        The matrix unit; what it and its memory draw all the time is charged for the product's time.
+        Matrix unit; its static power and that of its memory are charged over the product's time.
     product : MatMul
         The product.
     """
@@ -282,46 +285,46 @@ def phase_energy(unit: PhotonicUnit, product: MatMul) -> PhaseEnergy:
 
 
 def training_j_per_mac(energies: Sequence[PhaseEnergy]) -> float:
-    """Return the energy per multiply-accumulate of the products together."""
+    """Return the energy per multiply-accumulate of all products together."""
     return math.fsum(one.j_per_mac * one.macs for one in energies) / sum(one.macs for one in energies)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
-    """Energy, time and precision of an accelerator."""
+class Performance:
+    """Energy, time and precision of an accelerator on a layer's three products."""
 
     j_per_mac: float
-    """Energy per multiply-accumulate over the three products of a layer."""
+    """Energy per multiply-accumulate."""
     time_s: float
-    """Time of the three together."""
+    """Time of the three products together."""
     snr_db: float
-    """Executed signal-to-noise ratio of the three together."""
+    """Executed signal-to-noise ratio of the three products together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Swing:
-    """One parameter at both ends of its published range, all else as it is."""
+    """One parameter at both ends of its published range, with all others as they are."""
 
     path: str
-    """The parameter, as ``--set`` takes it."""
+    """Path of the parameter, as ``--set`` takes it."""
     unit: str
-    """Its unit."""
+    """Unit of the parameter."""
     low: float
-    """Low end, or the present value where the table has none."""
+    """Low end of the range, or the present value if the table has none."""
     value: float
     """Present value."""
     high: float
-    """High end, or the present value where the table has none."""
-    at_low: Answers | None
-    """Answers at the low end; None where the core does not work with it."""
-    at_high: Answers | None
-    """Answers at the high end; None where the core does not work with it."""
+    """High end of the range, or the present value if the table has none."""
+    at_low: Performance | None
+    """Performance at the low end; None if the core does not work there."""
+    at_high: Performance | None
+    """Performance at the high end; None if the core does not work there."""
 
 
-def answers(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPERANDS) -> Answers:
-    """Return energy, time and precision of an accelerator."""
+def performance(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPERANDS) -> Performance:
+    """Return energy, time and precision of an accelerator on a layer's three products."""
     energies = [phase_energy(unit, product) for product in layer_products(tokens)]
-    return Answers(
+    return Performance(
         j_per_mac=training_j_per_mac(energies),
         time_s=sum(one.time_s for one in energies),
         snr_db=layer_precision(unit.core, operands, tokens).snr_db,
@@ -329,12 +332,12 @@ def answers(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPE
 
 
 def tornado(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPERANDS) -> tuple[Swing, ...]:
-    """Return the swing of every parameter that has a range and moves an answer.
+    """Return the swing of every parameter that has a range and changes energy, time or precision.
 
     Parameters
     ----------
     unit : PhotonicUnit
-        The accelerator; its number of cores stays, so that a hungrier core draws more power.
+        The accelerator; its number of cores is fixed, so that a less efficient core draws more power.
     tokens : int
         Tokens of the products.
     operands : OperandKind
@@ -342,15 +345,15 @@ def tornado(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPE
 
     Notes
     -----
-    The laser's power stays too: a lossier part costs precision, not light. Numbers that the user set keep the
-    range of the table.
+    The laser power is fixed too: a lossier part costs precision, not power. Parameters that the user set keep
+    the range of the table.
     """
-    present = answers(unit, tokens, operands)
+    present = performance(unit, tokens, operands)
     swings = []
     for one in parameters_of(unit):
         if isinstance(one.value, str) or not one.ends:
             continue
-        at_ends = [_answers_at(unit, one.path, end, tokens, operands) for end in one.ends]
+        at_ends = [_performance_at(unit, one.path, end, tokens, operands) for end in one.ends]
         if all(each == present for each in at_ends):
             continue
         swings.append(
@@ -367,11 +370,12 @@ def tornado(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPE
     return tuple(swings)
 
 
-def _answers_at(
+def _performance_at(
     unit: PhotonicUnit, path: str, value: float, tokens: int, operands: OperandKind
-) -> Answers | None:
+) -> Performance | None:
+    """Return the performance with one parameter changed; None if the core does not work."""
     try:
-        return answers(replace_at(unit, path, value), tokens, operands)
+        return performance(replace_at(unit, path, value), tokens, operands)
     except HeliographError:
         return None
 
@@ -383,17 +387,17 @@ PHASE_TITLES = {
 }
 """Names of phases in print."""
 TORNADO_BARS = 12
-"""Parameters that a tornado shows for each answer, those that move it most."""
+"""Most bars in a panel of a tornado chart, those of the strongest parameters."""
 LEAST_CHANGE = 3e-3
-"""Share of the largest change below which a parameter gets no bar; a choice."""
+"""Share of the largest change below which a parameter has no bar; a choice."""
 
 _SHOWN_DB = (-10.0, 70.0)
 _ROOM_DB = 8.0
 """Height above the lower end within which a label goes to the left of its point, not below; a choice."""
 CAUSES = (*(ROUNDING, RECEIVER, SHOT, FLUCTUATION, ENCODING), *(CLIPPING, UNLIKE, LOADING, READOUT, MISREAD))
-"""Causes of noise in the order of their colours in `PALETTE`; solid and dashed lines take turns."""
+"""Causes of noise in the order of their colours in `PALETTE`; solid and dashed lines alternate."""
 _LIMIT_STYLES, _OTHER_STYLE = ("-", "--"), ":"
-"""Lines of those causes, and of others, which a core from outside may name."""
+"""Line styles of those causes, and of others that a user's core may name."""
 _HEADROOM = 1.25
 _MARGIN = 0.04
 _TEXT = 0.24
@@ -424,10 +428,10 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
                 linewidth=thinnest,
             )
             end = _beside(start + part, gpu_j_per_mac / PICOJOULE, longest)
-            _tell(axes, f"{part:.3g}" if part else "0", end, row)
+            _annotate(axes, f"{part:.3g}" if part else "0", end, row)
             start += part
         axes.barh(len(stages), start, 0.66, color=REFERENCE)
-        _tell(axes, f"{start:.3g}", _beside(start, gpu_j_per_mac / PICOJOULE, longest), len(stages))
+        _annotate(axes, f"{start:.3g}", _beside(start, gpu_j_per_mac / PICOJOULE, longest), len(stages))
         axes.axvline(gpu_j_per_mac / PICOJOULE, color=REFERENCE, linestyle="--", linewidth=1.0)
         axes.set_yticks(range(len(stages) + 1), [*stages, "all"])
         axes.set_xlim(0.0, _HEADROOM * longest)
@@ -443,13 +447,13 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
 
 
 def cause_numbers(curve: SnrCurve) -> dict[str, int]:
-    """Return each cause of a curve with its number in `CAUSES`; those of others follow."""
+    """Return the number of each cause of a curve: its place in `CAUSES`, other causes behind them."""
     every = dict.fromkeys((*CAUSES, *curve.limits))
     return {cause: number for number, cause in enumerate(every) if cause in curve.limits}
 
 
 def snr_over_power(curve: SnrCurve) -> Figure:
-    """Draw signal over noise over laser power, with the limit that each cause of noise sets alone."""
+    """Draw signal over noise over laser power, with all noise and with each cause alone."""
     symbol, factor = prefix_of(curve.present_w)
     power = np.array(curve.power_w) / factor
     ratio_db = np.array([math.nan if one is None else one for one in curve.snr_db])
@@ -487,20 +491,19 @@ def snr_over_power(curve: SnrCurve) -> Figure:
     axes.grid(visible=True)
     title = f"{label(curve.name)}, {curve.operands} operands: each line is one cause of noise alone"
     axes.set_title(title, loc="left")
-    told = axes.get_legend_handles_labels()
-    legend_below_or_above(figure, *told, above=False, most=3)
+    handles, names = axes.get_legend_handles_labels()
+    legend_below_or_above(figure, handles, names, above=False, most=3)
     return figure
 
 
-def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figure:
-    """Draw what both ends of each parameter's range do to energy, time and precision.
+def tornado_bars(swings: Sequence[Swing], present: Performance, title: str) -> Figure:
+    """Draw the changes of energy, time and precision at both ends of each parameter's range.
 
     Notes
     -----
-    Each panel shows the parameters that move its answer most, on an axis by the inverse hyperbolic sine: one
-    change of hundreds of per cent leaves the others readable. A cross among the decibels, in the colour of
-    an end: the core does not work there, as its light does not reach the detectors or a constructor
-    refuses the number.
+    Each panel shows the strongest parameters, on an axis that is linear near zero and logarithmic beyond
+    (inverse hyperbolic sine). A cross in the colour of an end: the core does not work there, because its
+    light does not reach the detectors or the value is invalid.
     """
     from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
     from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
@@ -523,17 +526,17 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figur
     return figure
 
 
-def energy_change(one: Answers, present: Answers) -> float:
+def energy_change(one: Performance, present: Performance) -> float:
     """Return the change of energy per multiply-accumulate, per cent."""
     return 100.0 * (one.j_per_mac / present.j_per_mac - 1.0)
 
 
-def time_change(one: Answers, present: Answers) -> float:
+def time_change(one: Performance, present: Performance) -> float:
     """Return the change of time, per cent."""
     return 100.0 * (one.time_s / present.time_s - 1.0)
 
 
-def snr_change(one: Answers, present: Answers) -> float:
+def snr_change(one: Performance, present: Performance) -> float:
     """Return the change of the signal-to-noise ratio, decibels."""
     return one.snr_db - present.snr_db
 
@@ -543,23 +546,28 @@ CHANGES = (
     ("Time", "%", time_change),
     ("Signal over noise", "dB", snr_change),
 )
-"""Panels of a tornado: what is told, its unit, and how it follows from two answers."""
+"""Panels of a tornado chart: name and unit of the change, and its function."""
 
 
 def strongest(
-    swings: Sequence[Swing], present: Answers, change: Callable[[Answers, Answers], float]
+    swings: Sequence[Swing], present: Performance, change: Callable[[Performance, Performance], float]
 ) -> list[Ends]:
-    """Return name and changes at both ends of the parameters that move an answer, the strongest first."""
-    bars = []
+    """Return the bars of a panel, name and change at both ends, the strongest first.
+
+    Parameters with which the core does not work at one end come first in the panel of precision.
+    """
+    bars: list[Ends] = []
+    ranks: list[float] = []
+    largest = 0.0
     for swing in swings:
         low, high = (None if end is None else change(end, present) for end in (swing.at_low, swing.at_high))
         strength = max(abs(end) for end in (low, high, 0.0) if end is not None)
         fails = None in (low, high) and change is snr_change
-        bars.append(
-            (math.inf if fails else strength, strength, (swing.path.removeprefix("core."), low, high))
-        )
-    most = max((strength for _, strength, _ in bars), default=0.0)
-    shown = [bar for rank, _, bar in sorted(bars, key=lambda one: -one[0]) if rank > LEAST_CHANGE * most]
+        bars.append((swing.path.removeprefix("core."), low, high))
+        ranks.append(math.inf if fails else strength)
+        largest = max(largest, strength)
+    order = sorted(range(len(bars)), key=lambda place: -ranks[place])
+    shown = [bars[place] for place in order if ranks[place] > LEAST_CHANGE * largest]
     return shown[:TORNADO_BARS]
 
 
@@ -582,11 +590,12 @@ def _draw_swings(axes: Axes, bars: Sequence[Ends]) -> None:
 
 
 def _beside(end: float, line: float, longest: float) -> float:
-    """Return where a text that follows a bar's end stands clear of a vertical line."""
+    """Return the place of a text behind a bar: its end, or a vertical line that would cross the text."""
     return line if line - _TEXT * longest < end < line else end
 
 
-def _tell(axes: Axes, text: str, end: float, row: float) -> None:
+def _annotate(axes: Axes, text: str, end: float, row: float) -> None:
+    """Write a text behind the end of a bar."""
     axes.annotate(
         text, (end, row), (3, 0), textcoords="offset points", va="center", fontsize=7.0, bbox=_CLEAR
     )
@@ -594,24 +603,24 @@ def _tell(axes: Axes, text: str, end: float, row: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CoreResult(Result):
-    """Findings on one core."""
+    """Energy, precision and sensitivities of one core."""
 
     bench: Bench
-    """The accelerator."""
+    """Accelerator and GPU."""
     energies: tuple[PhaseEnergy, ...]
     """Energy and time of the three products of a layer."""
     gpu_j_per_mac: float
-    """The GPU's energy per multiply-accumulate over the same products."""
+    """Energy per multiply-accumulate of the GPU on the same products."""
     curve: SnrCurve
     """Signal over noise over laser power."""
     table: tuple[PrecisionRow, ...]
     """Signal over noise by operands and length, beside number formats."""
-    present: Answers
-    """Energy, time and precision as the core stands."""
+    present: Performance
+    """Energy, time and precision with the present parameters."""
     swings: tuple[Swing, ...]
-    """Effect of each parameter's range on them."""
+    """The same at both ends of each parameter's range."""
     parameters: tuple[Parameter, ...]
-    """Every number of the accelerator, with unit, range, status and source."""
+    """Every parameter of the accelerator, with unit, range, status and source."""
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -636,16 +645,16 @@ class CoreResult(Result):
         }
 
     def report(self) -> list[Block]:
-        """Return the tables of energy, time and precision, and of the numbers behind them."""
+        """Return the tables of energy and time, of precision, of the light, and of all parameters."""
         name = self.bench.name
         return [
             ReportTable(f"Core {name}", [str(phase) for phase in PHASES], study_rows(self)),
             *summary_lines(self),
             *(f"Beyond a limit: {said}." for said in light_limits(self.bench.unit)),
-            precision_told(self),
+            precision_report(self),
             f"Sums of K products, {ROWS} x {ROWS} outputs; outliers: 0.1 % of A's channels 20 times larger.",
-            *light_told(self),
-            parameters_told(self),
+            *light_tables(self),
+            parameter_table(self),
             "Sources of each: heliograph show NAME. The paths are what --set takes.",
         ]
 
@@ -654,7 +663,7 @@ class CoreResult(Result):
         return _energy_table(self)
 
     def tables(self) -> dict[str, list[Row]]:
-        """Return energy by stage, signal over noise by power and by operands, and each number's swing."""
+        """Return energy by stage, signal over noise by laser power and by operands, and the swings."""
         bench = self.bench
         about: Row = {"core": bench.name, "gpu": bench.gpu.name, "tokens": bench.tokens}
         found = {
@@ -666,7 +675,7 @@ class CoreResult(Result):
         return {name: [about | row for row in rows] for name, rows in found.items()}
 
     def figures(self) -> dict[str, Figure]:
-        """Return pictures of the same three."""
+        """Return energy by stage, signal over noise over laser power, and the tornado chart."""
         bench = self.bench
         products = f"{bench.name}: a layer's three products, {bench.tokens} tokens"
         ends = f"{bench.name}: each number at the ends of its range"
@@ -685,18 +694,18 @@ def study(bench: Bench, operands: OperandKind = DEFAULT_OPERANDS) -> CoreResult:
         gpu_j_per_mac=bench.gpu_j_per_mac(),
         curve=snr_curve(bench.unit.core, operands, bench.tokens),
         table=precision_table(bench.unit.core),
-        present=answers(bench.unit, bench.tokens, operands),
+        present=performance(bench.unit, bench.tokens, operands),
         swings=tornado(bench.unit, bench.tokens, operands),
         parameters=tuple(parameters_of(bench.unit)),
     )
 
 
-def light_told(found: CoreResult, head: str = "") -> list[ReportTable]:
-    """Return a table of each loss of a core's light, and of what its receiver makes of the symbols.
+def light_tables(found: CoreResult, head: str = "") -> list[ReportTable]:
+    """Return the table of the losses on the optical path and of the receiver.
 
     Notes
     -----
-    Nothing for cores that read phases: they have a path for each modulus.
+    There is none for residue cores, which have a path for each modulus.
     """
     link = found.bench.unit.core.budget
     if not isinstance(link, LightBudget):
@@ -727,7 +736,7 @@ def light_told(found: CoreResult, head: str = "") -> list[ReportTable]:
 
 
 def study_rows(found: CoreResult) -> list[ReportRow]:
-    """Return a study as lines of a table with a column for each phase."""
+    """Return the lines of the table of energy and time, with a column for each phase."""
     energies, noise = found.energies, found.curve.present.noise
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
 
@@ -769,7 +778,7 @@ def study_rows(found: CoreResult) -> list[ReportRow]:
     ]
 
 
-def precision_told(found: CoreResult) -> ReportTable:
+def precision_report(found: CoreResult) -> ReportTable:
     """Return the table of signal over noise by operands and length, beside number formats."""
     rows, last = [], None
     for one in found.table:
@@ -782,12 +791,12 @@ def precision_told(found: CoreResult) -> ReportTable:
 
 
 def length_text(length: int | None) -> str:
-    """Return the length of sums in words; captured products have their own."""
+    """Return the length of sums as text; captured products have lengths of their own."""
     return "own K" if length is None else f"K = {length:,}"
 
 
-def parameters_told(found: CoreResult) -> ReportTable:
-    """Return the table of every number that the accelerator is made of."""
+def parameter_table(found: CoreResult) -> ReportTable:
+    """Return the table of every parameter of the accelerator."""
 
     def told(value: float | str | None, unit: str) -> str:
         if isinstance(value, str):
@@ -804,7 +813,7 @@ def parameters_told(found: CoreResult) -> ReportTable:
 
 
 def summary_lines(found: CoreResult) -> list[str]:
-    """Return what a table does not hold, in sentences."""
+    """Return sentences on the mean energy, the dies, and the parameter that changes the energy most."""
     unit, bench = found.bench.unit, found.bench
     mean_j = training_j_per_mac(found.energies)
     at_work_w = mean_j * math.fsum(one.macs for one in found.energies) / found.present.time_s
@@ -866,19 +875,19 @@ def _tornado_table(found: CoreResult) -> list[Row]:
             "value": swing.value,
             "high": swing.high,
         }
-        for end, answer in (("low", swing.at_low), ("high", swing.at_high)):
-            values = dataclasses.asdict(answer) if answer else dict.fromkeys(_ANSWERS, "")
+        for end, at_end in (("low", swing.at_low), ("high", swing.at_high)):
+            values = dataclasses.asdict(at_end) if at_end else dict.fromkeys(_PERFORMANCE, "")
             row |= {f"{key}_at_{end}": value for key, value in values.items()}
         rows.append(row)
     return rows
 
 
-_ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))
+_PERFORMANCE = tuple(item.name for item in dataclasses.fields(Performance))
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneCore(Study):
-    """Energy and precision of one photonic core, by where they go."""
+    """Energy by stage and precision by cause of one photonic core."""
 
     directory = "core_{name}"
 

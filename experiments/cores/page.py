@@ -1,4 +1,4 @@
-"""Page of one photonic core."""
+"""HTML page of one photonic core (`experiments.cores.one`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from experiments.cores.one import (
     CoreResult,
     PhaseEnergy,
     cause_numbers,
-    light_told,
-    precision_told,
+    light_tables,
+    precision_report,
     strongest,
     summary_lines,
     training_j_per_mac,
@@ -37,9 +37,9 @@ from heliograph.report_page.page import (
 from heliograph.systems.sanity_checks import light_limits
 
 CORE = "core"
-"""First part of the keys of what a number of a core's page unfolds to."""
+"""First part of the keys of the formulas on a core's page."""
 LINK, EXECUTED, SWING = "link budget", "executed", "swing"
-"""Keys of what the numbers of whole tables unfold to."""
+"""Keys of the formulas that all numbers of a table share."""
 
 
 def page(found: CoreResult) -> Page:
@@ -55,12 +55,16 @@ def page(found: CoreResult) -> Page:
         *(f"Beyond a limit: {said}." for said in light_limits(bench.unit)),
         "Every underlined number unfolds to its formula, inputs, status and source.",
     ]
-    paths = [told_sheet(one, "element", key=LINK) for one in light_told(found, "value")]
+    paths = [told_sheet(one, "element", key=LINK) for one in light_tables(found, "value")]
     sections = [
         Section(title="Where the energy goes", blocks=[_energy_picture(found), _energy_sheet(found)]),
         Section(
             title="Where precision goes",
-            blocks=[_snr_picture(found), told_sheet(precision_told(found), "operands", key=EXECUTED), *paths],
+            blocks=[
+                _snr_picture(found),
+                told_sheet(precision_report(found), "operands", key=EXECUTED),
+                *paths,
+            ],
         ),
         Section(title="Effect of each uncertain number", blocks=[_tornadoes(found), _swings(found)]),
         Section(
@@ -77,7 +81,7 @@ def page(found: CoreResult) -> Page:
 
 
 def _formulas(found: CoreResult) -> dict[str, Formula]:
-    """Return what the numbers of the page unfold to."""
+    """Return the formulas of the page's numbers, by key."""
     paths = [one.path for one in found.parameters]
     formulas: dict[str, Formula] = {}
     for one in found.energies:
@@ -133,7 +137,7 @@ def _formulas(found: CoreResult) -> dict[str, Formula]:
 
 
 def _stage_formulas(one: PhaseEnergy, paths: Sequence[str]) -> dict[str, Formula]:
-    """Return what the stages of a phase and their parts unfold to."""
+    """Return the formulas of the stages of a phase and of their parts, by key."""
     phase = str(one.phase)
     found: dict[str, Formula] = {}
     for stage, energy_j in one.j_per_mac_by_stage.items():
@@ -214,7 +218,7 @@ def _snr_picture(found: CoreResult) -> Drawing:
 
 
 def _tornadoes(found: CoreResult) -> list[Drawing]:
-    """Return a picture for each answer that any parameter moves."""
+    """Return a tornado chart for each quantity that any parameter changes."""
     swings = {one.path.removeprefix("core."): one for one in found.swings}
     pictures = []
     for name, unit, change in CHANGES:
@@ -236,7 +240,7 @@ def _tornadoes(found: CoreResult) -> list[Drawing]:
 
 
 def _swings(found: CoreResult) -> Sheet:
-    """Return every parameter with a range, and what its ends do."""
+    """Return the table of every parameter with a range, and of the changes at its ends."""
     rows: list[Sequence[Cell]] = []
     for one in found.swings:
         cells: list[Cell] = [

@@ -1,10 +1,11 @@
 """Parts and rescues of a core, ranked by the energy that each needs at equal precision.
 
 Every named part that fits is put in a place of the core, the laser is sized until the products have the
-signal over noise of a number format, and the accelerator that then fits under the GPU's power is priced.
-Eligible is what is described (a drive and a load in place of one energy of a symbol quoted by others) and
-whose losses and crosstalk are published; the eligible part with the least energy is the choice. The size of
-an array is ranked in the same way; eligible is one whose light a packaged source has had.
+signal over noise of a number format, and the accelerator that then fits under the GPU's power is priced. A
+part is eligible if its drive and load are described (not only an energy per symbol quoted by others) and its
+losses and crosstalk are published; the eligible part with the least energy is the choice. The size of an
+array is ranked in the same way; a size is eligible if packaged sources have delivered the light that it
+needs.
 
 Every rescue is executed on the captured operands of a trained transformer at the lengths of a model's own
 products; then its laser is sized until it delivers what a number format does on the same operands, and the
@@ -57,11 +58,11 @@ if TYPE_CHECKING:
 PART_LENGTH, PART_ROWS = 4096, 128
 """Length of the sums that lasers are sized for, and rows and columns of their product; choices."""
 SIZE = "size"
-"""Place that is no part: rows and columns of a core that has as many of both."""
+"""Name of the place that stands for the size: rows and columns, in equal number."""
 PLACES = ("modulator", "feed", "crossing", SIZE)
-"""Places that are ranked where nobody names others."""
+"""Places that are ranked by default, if the core has them."""
 SIDES = ("16", "24", "32", "40", "48", "64", "96")
-"""Rows and columns that are tried; a choice."""
+"""Numbers of rows and columns that are tried; a choice."""
 FIGURE_IN = 4.0
 """Height of the figure, inches."""
 SQUARE_MM = to_si("area_m2", 1.0, "mm^2")
@@ -69,28 +70,28 @@ SQUARE_MM = to_si("area_m2", 1.0, "mm^2")
 
 @dataclass(frozen=True, kw_only=True)
 class PartRow:
-    """One part in the place that is asked for."""
+    """Result of one part in one place of a core."""
 
     place: str
-    """Field of the core."""
+    """Field of the core that holds the part."""
     part: str
-    """Its name."""
+    """Name of the part."""
     eligible: bool
     """Whether it is described, and its losses and crosstalk are published."""
     laser_w: float | None = None
-    """Light of a line that the target needs; None if none reaches it."""
+    """Laser power of a line at the target; None if no power reaches the target."""
     j_per_mac: float | None = None
     """Energy of a multiply-accumulate at full load."""
     cores: int | None = None
-    """Cores that fit."""
+    """Number of cores that fit under the power of the GPU."""
     area_m2: float | None = None
-    """Die area of all of them."""
+    """Die area of all cores."""
     why_not: str = ""
-    """Reason why it does not serve."""
+    """Reason why the part does not work or is not eligible; empty otherwise."""
 
 
 def is_eligible(name: str) -> bool:
-    """Return whether a part may be chosen: described, with losses and crosstalk that were published of it."""
+    """Return whether a part may be chosen: its drive is described, its losses and crosstalk published."""
     part = named_parts()[name]
     losses = [
         row.status for row in part.table.of(name) if row.parameter.endswith(("loss_db", "crosstalk_db"))
@@ -105,21 +106,21 @@ class PartRanking(Result):
     core: str
     """The core."""
     target: str
-    """What the lasers are sized for."""
+    """Number format, or decibels, that the lasers are sized for."""
     target_db: float
-    """The same in decibels."""
+    """Signal over noise of the target, dB."""
     operands: OperandKind
-    """Operands on which."""
+    """Operands of the products."""
     parts: tuple[PartRow, ...]
-    """By place, those of least energy first."""
+    """Parts by place, the least energy first."""
 
     def best(self, place: str) -> PartRow | None:
-        """Return the eligible part with the least energy, if one serves."""
-        served = [one for one in self.parts if one.place == place and one.eligible and one.j_per_mac]
-        return min(served, key=lambda one: one.j_per_mac or math.inf, default=None)
+        """Return the eligible part with the least energy; None if no eligible part works."""
+        working = [one for one in self.parts if one.place == place and one.eligible and one.j_per_mac]
+        return min(working, key=lambda one: one.j_per_mac or math.inf, default=None)
 
     def report(self) -> list[Block]:
-        """Return a table for each place, what is chosen, and why others do not serve."""
+        """Return for each place a table, the choice, and the reasons against other parts."""
         blocks: list[Block] = []
         captured = self.operands is OperandKind.CAPTURED
         for place in dict.fromkeys(one.place for one in self.parts):
@@ -138,7 +139,7 @@ class PartRanking(Result):
 
     @property
     def chosen_settings(self) -> tuple[str, ...]:
-        """Changes of a system that put every choice in its place, each ranked beside the parts of today."""
+        """Changes of a system that make all choices; each was ranked with the other places unchanged."""
         found: list[str] = []
         for place in dict.fromkeys(one.place for one in self.parts):
             if (best := self.best(place)) is not None:
@@ -163,7 +164,7 @@ class PartRanking(Result):
         return [dataclasses.asdict(one) for one in self.parts]
 
     def figure(self) -> Figure | None:
-        """Return the energy of each part that serves; None where none does."""
+        """Return the energy of each part that works as bars; None if no part works."""
         shown = [one for one in self.parts if one.j_per_mac is not None][::-1]
         if not shown:
             return None
@@ -179,7 +180,7 @@ class PartRanking(Result):
 
 
 def _settings_of(place: str, part: str) -> tuple[str, ...]:
-    """Return the changes of a system that put a part, or a size, in its place."""
+    """Return the changes of a system that put a part in a place, or give the core a size."""
     if place == SIZE:
         rows, _, columns = part.partition(" x ")
         return f"core.rows={rows}", f"core.columns={columns}"
@@ -223,12 +224,12 @@ class RankParts(Study):
         wanted_db = self._target_db(products)
         unit = self._unit(())
         places = self.places or self._usual_places(unit)
-        tried = [(place, name) for place in places for name in self._names(unit, place)]
+        candidates = [(place, name) for place in places for name in self._names(unit, place)]
         rows = []
-        for done, (place, name) in enumerate(tried):
-            progress(name, done, len(tried))
-            rows.append(self._row(place, name, products, wanted_db))
-        progress("ranked", len(tried), len(tried))
+        for done, (place, name) in enumerate(candidates):
+            progress(name, done, len(candidates))
+            rows.append(self._sized(place, name, products, wanted_db))
+        progress("ranked", len(candidates), len(candidates))
         order = {place: number for number, place in enumerate(places)}
         return PartRanking(
             core=self.core,
@@ -239,13 +240,14 @@ class RankParts(Study):
         )
 
     def _target_db(self, products: Sequence[Product]) -> float:
+        """Return the signal over noise of the target: decibels, or a number format on the products."""
         asked_db = decibels_in(self.target)
         if asked_db is not None:
             return asked_db
         return format_precision(format_named(self.target), products).snr_db
 
     def _usual_places(self, unit: PhotonicUnit) -> tuple[str, ...]:
-        """Return those of `PLACES` that the core has."""
+        """Return the default places that the core has."""
         found = []
         for place in PLACES:
             with contextlib.suppress(ParameterError):
@@ -253,7 +255,7 @@ class RankParts(Study):
         return tuple(found)
 
     def _names(self, unit: PhotonicUnit, place: str) -> Sequence[str]:
-        """Return the parts that fit a place."""
+        """Return the names of the parts that fit a place, or the sizes to try."""
         if place == SIZE:
             get_at(unit.core, "rows"), get_at(unit.core, "columns")
             return SIDES
@@ -264,14 +266,18 @@ class RankParts(Study):
         return names
 
     def _unit(self, assignments: Sequence[str]) -> PhotonicUnit:
-        """Return the accelerator of the core with parts in their places."""
-        every, given = (*self.settings, *assignments), self.replaced.given()
-        return photonic_unit(
-            build_system("photonic_packet", core=self.core, accelerators=1, assignments=every, **given)
+        """Return an accelerator of the core with the changes of the user and further ones."""
+        system = build_system(
+            "photonic_packet",
+            core=self.core,
+            accelerators=1,
+            assignments=(*self.settings, *assignments),
+            **self.replaced.given(),
         )
+        return photonic_unit(system)
 
-    def _row(self, place: str, name: str, products: Sequence[Product], wanted_db: float) -> PartRow:
-        """Return what one part needs at the target."""
+    def _sized(self, place: str, name: str, products: Sequence[Product], wanted_db: float) -> PartRow:
+        """Return the result of one part with the laser sized for the target."""
         part = f"{name} x {name}" if place == SIZE else name
         row = PartRow(place=place, part=part, eligible=place == SIZE or is_eligible(name))
         chosen = _settings_of(place, part)
@@ -282,8 +288,8 @@ class RankParts(Study):
         except HeliographError as error:
             return dataclasses.replace(row, why_not=str(error))
         if place == SIZE:
-            passed = [one for one in light_limits(unit) if one.limit == SOURCE]
-            row = dataclasses.replace(row, eligible=not passed, why_not=" ".join(map(str, passed)))
+            exceeded = [one for one in light_limits(unit) if one.limit == SOURCE]
+            row = dataclasses.replace(row, eligible=not exceeded, why_not=" ".join(map(str, exceeded)))
         return dataclasses.replace(
             row,
             laser_w=laser_w,
@@ -306,19 +312,19 @@ COMBINATIONS = (
     ("hybrid", "rotation", "block"),
     ("averaging", "rotation", "block"),
 )
-"""Rescues that are tried, those of one core the innermost first; a choice."""
+"""Combinations of rescues that are tried, each with its innermost rescue first; a choice."""
 SHORT_SUMS = "temporal_accumulation"
-"""Field of a core whose sums can be cut short: symbols that a capacitor adds before a reading."""
-TOLD = (OperandKind.GAUSSIAN, OperandKind.OUTLIERS)
-"""Kinds of operands beside the captured ones, executed and predicted."""
-LENGTH = 4096
-"""Length of the sums on those."""
+"""Field of a core for the symbols that a capacitor adds before a reading; 1 cuts its sums short."""
+DRAWN_KINDS = (OperandKind.GAUSSIAN, OperandKind.OUTLIERS)
+"""Kinds of drawn operands that are executed and predicted besides the captured ones."""
+DRAWN_LENGTH = 4096
+"""Length of the sums of drawn operands."""
 USUAL_LAYER = 3
-"""Block whose captured operands are taken if nobody says which; a choice."""
+"""Default block whose captured operands are used; a choice."""
 ROWS, MOST_LENGTH = 32, 2048
 """Rows, columns and the longest sums that are executed; sums beyond lose little more. Choices."""
 SETTLED_LOG = 0.01
-"""How closely the logarithm of a power is found, 0.04 dB; a choice."""
+"""Tolerance of the natural logarithm of a laser power: 0.04 dB; a choice."""
 NO_RESCUE = "none"
 """Name of a core without rescues in the ranking."""
 _SEPARATE = ("query", "key", "value")
@@ -334,25 +340,25 @@ _CAPTURED_AS = {
     Role.RETRIEVAL_OUTPUT: ("projection",),
     Role.RETRIEVAL_DOWN: ("down",),
 }
-"""Captured products that a product of a model is like; others, e.g. routers, are like the products ``up``."""
+"""Captured products that stand for a role; ``up`` stands for all others, such as routers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Drawn operands that stand for the products of a model that are alike."""
+    """Operands that stand for one product of a model, and their exact product."""
 
     kind: str
-    """Name and phase."""
+    """Name and phase of the product."""
     phase: Phase
-    """Phase that the core is asked for."""
+    """Phase in which the core executes it."""
     weight: float
-    """Share of all multiply-accumulates."""
+    """Share of the multiply-accumulates of the model."""
     a_MK: np.ndarray
     """First operand."""
     b_KN: np.ndarray
     """Second operand."""
     exact_MN: np.ndarray
-    """Their product."""
+    """Exact product of both."""
 
 
 def samples_of(products: Sequence[ModelProduct], source: str, *, layer: int, seed: int) -> tuple[Sample, ...]:
@@ -370,28 +376,25 @@ def samples_of(products: Sequence[ModelProduct], source: str, *, layer: int, see
 
 
 def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedProduct, ...]:
-    """Return the captured products that a product of a model is like.
+    """Return the captured products that stand for a product of a model.
 
-    A step counts both gradients of attention's operands as gradients of an input: that of the second operand
-    sums over as many rows as the forward product has (values), or is turned round (scores).
+    A step counts the gradients of both operands of attention as gradients of an input. The gradient of the
+    second operand is told by its shape: for values it sums over the rows of the forward product, for scores
+    it is transposed.
     """
-    names = _CAPTURED_AS.get(one.role, ("up",))
+    names, known = _CAPTURED_AS.get(one.role, ("up",)), {each.product for each in captured(source)}
     phase = one.phase
     scores = names == _CAPTURED_AS[Role.ATTENTION_SCORES]
     second = one.rows < one.columns if scores else one.length > one.columns
     if (scores or one.role in VALUES) and phase is Phase.GRAD_INPUT and second:
         phase = Phase.GRAD_WEIGHT
-    chosen = []
-    known = {each.product for each in captured(source)}
-    for name in (
-        names if known.issuperset(names) else ("qkv",) if "qkv" in known and names == _SEPARATE else names
-    ):
-        chosen += [each for each in captured(source, name, phase) if each.layer == layer]
-    return tuple(chosen)
+    if names == _SEPARATE and not known.issuperset(names) and "qkv" in known:
+        names = ("qkv",)
+    return tuple(each for name in names for each in captured(source, name, phase) if each.layer == layer)
 
 
 def delivered_db(core: Core, samples: Sequence[Sample]) -> dict[str, float]:
-    """Return executed signal over noise, decibels: of all products by multiply-accumulates, and by phase."""
+    """Return the executed signal over noise of a core, dB: ``all``, weighted by samples, and each phase."""
     import torch  # noqa: PLC0415 - only to execute
 
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch
@@ -405,25 +408,28 @@ def delivered_db(core: Core, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def format_db(name: str, samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the same of a number format."""
+    """Return the signal over noise of a number format on the samples, as `delivered_db`."""
     found = format_named(name)
     return _averages(samples, [found.product(one.a_MK, one.b_KN, one.phase) for one in samples])
 
 
 def _averages(samples: Sequence[Sample], results: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return the signal over noise of computed products of the samples, as `delivered_db`."""
     noise: dict[str, list[tuple[float, float]]] = {"all": []}
     for one, result in zip(samples, results, strict=True):
         ratio = ratio_from_db(-signal_to_noise_db(one.exact_MN, result))
         for group in ("all", str(one.phase)):
             noise.setdefault(group, []).append((one.weight, ratio))
     return {
-        group: -db_from_ratio(math.fsum(w * x for w, x in each) / math.fsum(w for w, _ in each))
+        group: -db_from_ratio(
+            math.fsum(weight * ratio for weight, ratio in each) / math.fsum(weight for weight, _ in each)
+        )
         for group, each in noise.items()
     }
 
 
 def executing(samples: Sequence[Sample]) -> Judge:
-    """Return the judge that executes samples, with the same draws at every power."""
+    """Return a judge of lasers that executes the samples, with equal draws at every power."""
 
     def judge(core: Core) -> Precision:
         return Precision(noise={"execution": ratio_from_db(-delivered_db(core, samples)["all"])})
@@ -433,34 +439,34 @@ def executing(samples: Sequence[Sample]) -> Judge:
 
 @dataclass(frozen=True, kw_only=True)
 class RescueRow:
-    """One rescue of a core."""
+    """Result of one combination of rescues on a core."""
 
     rescue: str
-    """Its names, or ``none``."""
+    """Names of the rescues, or ``none``."""
     core: str
-    """Name of the core by which a system takes it."""
+    """Name of the core with its rescues, as systems take it."""
     settings: tuple[str, ...]
-    """Numbers of the core that it changes."""
+    """Changes of numbers of the core."""
     captured_db: float
     """Executed signal over noise on captured operands with the laser as shipped."""
     phases_db: dict[str, float]
-    """The same by phase."""
+    """Executed signal over noise by phase, dB, and of ``all``."""
     executed_db: dict[str, float]
-    """Executed on other kinds of operands, length `LENGTH`."""
+    """Executed signal over noise by kind of drawn operands, dB."""
     predicted_db: dict[str, float]
-    """Predicted on those."""
+    """Predicted signal over noise by kind of drawn operands, dB."""
     j_per_mac: float
     """Energy per multiply-accumulate of a layer with the laser as shipped."""
     s_per_mac: float
-    """Time of the same."""
+    """Time per multiply-accumulate of a layer with the laser as shipped."""
     target_power_w: float | None = None
-    """Laser power, of a line, at which it delivers the target; None if it cannot."""
+    """Laser power of a line at the target; None if no power reaches the target."""
     target_j_per_mac: float | None = None
     """Energy per multiply-accumulate at that power; None if no accelerator fits."""
     target_s_per_mac: float | None = None
-    """Time of the same."""
+    """Time per multiply-accumulate at that power; None if no accelerator fits."""
     why_not: str = ""
-    """Why there is none."""
+    """Reason why there is no power or no accelerator; empty otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -470,23 +476,23 @@ class Ranking(Result):
     core: str
     """The core."""
     model: str
-    """Whose products."""
+    """Model whose products set lengths and weights."""
     source: str
-    """Whose operands."""
+    """Model whose captured operands are used."""
     target: str
-    """Number format, or decibels."""
+    """Number format, or decibels, that the lasers are sized for."""
     target_db: float
-    """Signal over noise that all are brought to."""
+    """Signal over noise of the target, dB."""
     rescues: tuple[RescueRow, ...]
-    """In order."""
+    """Combinations, ranked."""
 
     @property
     def best(self) -> RescueRow:
-        """Least energy at the target; if none reaches it, most signal over noise."""
+        """The combination of least energy at the target; if none reaches it, of most signal over noise."""
         return self.rescues[0]
 
     def report(self) -> list[Block]:
-        """Return the ranking."""
+        """Return the table of the ranking, and the reasons of combinations without a result."""
         bare = next(one for one in self.rescues if one.rescue == NO_RESCUE)
         columns: dict[str, Callable[[RescueRow], str]] = {
             "captured dB": lambda one: f"{one.captured_db:.1f}",
@@ -548,8 +554,18 @@ class Ranking(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Combination:
+    """Rescues that are tried together on a core."""
+
+    rescues: tuple[str, ...] = ()
+    """Names of the rescues, the innermost first."""
+    settings: tuple[str, ...] = ()
+    """Changes of numbers of the core."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankRescues(Study):
-    """Ranking of what rescues the precision of a core."""
+    """Ranking of combinations of rescues by the energy of a core at equal precision."""
 
     directory = "rescue_{core}"
 
@@ -566,29 +582,21 @@ class RankRescues(Study):
         if self.seed < 0:
             msg = f"seed must be at least 0; got {self.seed}"
             raise ParameterError(msg)
-        blocks = 1 + max(one.layer for one in captured(self.source))
-        layer = min(USUAL_LAYER, blocks - 1) if self.layer is None else self.layer
-        if not 0 <= layer < blocks:
-            msg = f"layer must be from 0 to {blocks - 1}, the blocks of {self.source}; got {layer}"
-            raise ParameterError(msg)
-        asked_db = decibels_in(self.target)
-        if asked_db is None:
+        layer = self._chosen_layer()
+        requested_db = decibels_in(self.target)
+        if requested_db is None:
             format_named(self.target)
         bare, config = load_core(self.core), model_named(self.model)
         plan = plan_for(config, "", accelerators=1024, memory_bytes=to_si("memory_bytes", 80.0, "GB"))
         products = [one for one in products_of(step_graph(config, plan)) if one.role is not Role.HEAD_LOGITS]
         samples = samples_of(products, self.source, layer=layer, seed=self.seed)
-        wanted_db = format_db(self.target, samples)["all"] if asked_db is None else asked_db
-        tried: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(names, ()) for names in COMBINATIONS]
-        if hasattr(bare, SHORT_SUMS):
-            tried.append((("rotation", "block"), (f"core.{SHORT_SUMS}=1",)))
-        if self.quick:
-            tried = [one for one in tried if len(one[0]) <= 1 or one == (("rotation", "block"), ())]
+        wanted_db = format_db(self.target, samples)["all"] if requested_db is None else requested_db
+        combinations = self._combinations(bare)
         rows = []
-        for done, (names, settings) in enumerate(tried):
-            progress(JOINT.join(names) or "bare", done, len(tried))
-            rows.append(self._row(names, settings, samples, wanted_db))
-        progress("ranked", len(tried), len(tried))
+        for done, one in enumerate(combinations):
+            progress(JOINT.join(one.rescues) or "bare", done, len(combinations))
+            rows.append(self._executed(one, samples, wanted_db))
+        progress("ranked", len(combinations), len(combinations))
         return Ranking(
             core=self.core,
             model=self.model,
@@ -598,25 +606,42 @@ class RankRescues(Study):
             rescues=tuple(sorted(rows, key=_order)),
         )
 
-    def _row(
-        self, names: tuple[str, ...], settings: tuple[str, ...], samples: Sequence[Sample], wanted_db: float
-    ) -> RescueRow:
-        """Return what one rescue does and costs."""
-        name = JOINT.join((self.core, *names))
+    def _chosen_layer(self) -> int:
+        """Return the block whose captured operands are used."""
+        blocks = 1 + max(one.layer for one in captured(self.source))
+        layer = min(USUAL_LAYER, blocks - 1) if self.layer is None else self.layer
+        if not 0 <= layer < blocks:
+            msg = f"layer must be from 0 to {blocks - 1}, the blocks of {self.source}; got {layer}"
+            raise ParameterError(msg)
+        return layer
+
+    def _combinations(self, bare: Core) -> list[Combination]:
+        """Return the combinations of rescues to try on a core."""
+        best_known = Combination(rescues=("rotation", "block"))
+        found = [Combination(rescues=names) for names in COMBINATIONS]
+        if self.quick:
+            return [one for one in found if len(one.rescues) <= 1 or one == best_known]
+        if hasattr(bare, SHORT_SUMS):
+            found.append(dataclasses.replace(best_known, settings=(f"core.{SHORT_SUMS}=1",)))
+        return found
+
+    def _executed(self, one: Combination, samples: Sequence[Sample], wanted_db: float) -> RescueRow:
+        """Return precision, energy and time of one combination, as shipped and at the target."""
+        name, settings = JOINT.join((self.core, *one.rescues)), one.settings
         built = bench(name, assignments=settings)
         core = built.unit.core
         energy, time = _per_mac(built)
         found = delivered_db(core, samples)
         row = RescueRow(
-            rescue=" + ".join((*names, *(("short sums",) if settings else ()))) or NO_RESCUE,
+            rescue=" + ".join((*one.rescues, *(("short sums",) if settings else ()))) or NO_RESCUE,
             core=name,
             settings=settings,
             captured_db=found["all"],
             phases_db=found,
-            executed_db={str(kind): _executed_on(core, kind, self.seed) for kind in TOLD},
+            executed_db={str(kind): _executed_on(core, kind, self.seed) for kind in DRAWN_KINDS},
             predicted_db={
-                str(kind): predicted(core.analog(Phase.FORWARD), operands_of(kind), LENGTH).snr_db
-                for kind in TOLD
+                str(kind): predicted(core.analog(Phase.FORWARD), operands_of(kind), DRAWN_LENGTH).snr_db
+                for kind in DRAWN_KINDS
             },
             j_per_mac=energy,
             s_per_mac=time,
@@ -632,19 +657,20 @@ class RankRescues(Study):
 
 
 def _order(one: RescueRow) -> tuple[float, float]:
+    """Return the key of the ranking: energy at the target, then signal over noise, the most first."""
     energy = math.inf if one.target_j_per_mac is None else one.target_j_per_mac
     return energy, -one.captured_db
 
 
 def _per_mac(built: Bench) -> tuple[float, float]:
-    """Return energy and time per multiply-accumulate of a layer's three products."""
+    """Return energy and time per multiply-accumulate of the three products of a layer."""
     energies = built.energies()
     macs = sum(one.macs for one in energies)
     return training_j_per_mac(energies), math.fsum(one.time_s for one in energies) / macs
 
 
 def _executed_on(core: Core, kind: OperandKind, seed: int) -> float:
-    """Return executed signal over noise on a kind of operands."""
-    a, b = operands_of(kind).draw(np.random.default_rng(seed), ROWS, LENGTH, ROWS)
+    """Return the executed signal over noise on a kind of drawn operands, dB."""
+    a, b = operands_of(kind).draw(np.random.default_rng(seed), ROWS, DRAWN_LENGTH, ROWS)
     one = Sample(kind=str(kind), phase=Phase.FORWARD, weight=1.0, a_MK=a, b_KN=b, exact_MN=a @ b)
     return delivered_db(core, (one,))["all"]

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import shorten
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,28 +22,72 @@ from heliograph.systems.names import DEFAULT_ACCELERATORS, DEFAULT_CORE
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import replace_at
 from simulator.tables import Status
-from simulator.topology.scale_up import BillItem, CablePlant, bill_power_w, bill_price_usd, load_cables
+from simulator.topology.scale_up import BillItem, CablePlant, load_cables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACCELERATOR = "accelerator"
-"""Line of the accelerators, of a system's bill."""
+"""Item of the accelerators in the bill of a system."""
 SERVER = "server"
-"""Line of what carries them."""
+"""Item of the servers that carry them."""
 TRUST = (*Status, CHOICE, SET)
-"""Status of numbers, from the most trusted down."""
-PRICES = ("_usd", "_usd_per_m", "_usd_per_m2")
-"""Endings of the names of prices."""
+"""Status of numbers, the most trusted first."""
 NUDGE = 1.01
-"""Factor by which a number without a range is moved, to see which lines it stands behind; dimensionless."""
+"""Factor by which a number without a range is moved, to see which lines depend on it; dimensionless."""
 
 Parts = Mapping[str, BillItem]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """Power or price: a quantity that is summed over the lines of a bill."""
+
+    name: str
+    """Field of a line that holds it, and its column in files."""
+    each: str
+    """Field of an item that holds it for one piece."""
+    endings: tuple[str, ...]
+    """Endings of the names of the table's numbers that hold it."""
+    title: str
+    """Word that a table's title begins with."""
+    unit: str
+    """Unit in tables."""
+    axis_unit: str
+    """Unit at the axis of a figure."""
+
+    def of_item(self, item: BillItem) -> float:
+        """Return the quantity of all pieces of an item."""
+        return item.count * float(getattr(item, self.each))
+
+    def of_parts(self, parts: Parts) -> float:
+        """Return the quantity of a whole bill."""
+        return math.fsum(self.of_item(item) for item in parts.values())
+
+    def of_line(self, line: Line) -> Span:
+        """Return the quantity of a line with its range."""
+        span: Span = getattr(line, self.name)
+        return span
+
+
+POWER = Quantity(name="power_w", each="w_each", endings=("_w",), title="Power", unit="W", axis_unit="W")
+"""Power, watt."""
+PRICE = Quantity(
+    name="price_usd",
+    each="usd_each",
+    endings=("_usd", "_usd_per_m", "_usd_per_m2"),
+    title="Price",
+    unit="USD",
+    axis_unit="$",
+)
+"""Price, US dollar."""
+QUANTITIES = (POWER, PRICE)
+"""Quantities of a bill, in the order of its tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Priced:
-    """A fabric with its cables, and the accelerators where it is a whole system."""
+    """A fabric with its cables, and with its accelerators if a whole system is billed."""
 
     system: System
     """System whose fabric is billed."""
@@ -54,7 +97,7 @@ class Priced:
     """Whether the accelerators are on the bill."""
 
     def parts(self) -> dict[str, BillItem]:
-        """Return the bill: item -> count, power and price of each."""
+        """Return the items of the bill by name."""
         fabric = self.system.fabric.bill()
         found = dict(fabric) | self.cables.bill(fabric)
         if not self.whole:
@@ -73,13 +116,13 @@ class Priced:
 
     @property
     def root(self) -> object:
-        """Tree that `simulator.parameter_tree` walks: the system, or of a fabric's bill its fabric."""
+        """Tree of the numbers behind the bill: the system, or the fabric if only that is billed."""
         return self.system if self.whole else self.system.fabric
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A value with the range that the tables' ranges give it."""
+    """A value and the range that follows from the ranges of the tables."""
 
     value: float
     """The value."""
@@ -91,24 +134,24 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One item with its ranges and what they rest on."""
+    """One item of a bill with its ranges and the numbers that they follow from."""
 
     item: str
     """Name."""
     count: int
     """Count."""
     power_w: Span
-    """Power of all of them."""
+    """Power of all pieces."""
     price_usd: Span
-    """Price of all of them."""
+    """Price of all pieces."""
     behind: tuple[Parameter, ...]
     """Numbers that move the line."""
     untold: tuple[str, ...] = ()
-    """Quantities, ``power_w`` or ``price_usd``, of which nobody gave a number; they count as zero."""
+    """Names of the quantities that no number was given for; they count as zero."""
 
-    def status(self, endings: tuple[str, ...]) -> str:
-        """Return the least trusted status behind the line of numbers with such names, or nothing."""
-        found = {one.status for one in self.behind if one.path.endswith(endings)}
+    def status(self, quantity: Quantity) -> str:
+        """Return the least trusted status of the numbers of a quantity behind the line; empty without any."""
+        found = {one.status for one in self.behind if one.path.endswith(quantity.endings)}
         return max(found, key=TRUST.index, default="")
 
 
@@ -123,13 +166,13 @@ class Bill:
     lines: tuple[Line, ...]
     """Items, the most expensive first."""
     refused: tuple[str, ...]
-    """Ends of ranges at which the fabric cannot be built, in words."""
+    """Sentences on the ends of ranges at which the fabric cannot be built."""
     light: str = ""
-    """What the laser of photonic accelerators is sized for, and their dies; nothing without."""
+    """Sentences on the laser and the dies of photonic accelerators; empty for other accelerators."""
 
-    def total(self, what: str) -> Span:
-        """Return the sum over the lines of ``power_w`` or ``price_usd``; all ends at once."""
-        spans: list[Span] = [getattr(line, what) for line in self.lines]
+    def total(self, quantity: Quantity) -> Span:
+        """Return the sum of a quantity over the lines, with all lines at their low or high ends at once."""
+        spans = [quantity.of_line(line) for line in self.lines]
         return Span(
             value=math.fsum(one.value for one in spans),
             low=math.fsum(one.low for one in spans),
@@ -141,8 +184,7 @@ class Bill:
         return {
             "name": self.name,
             "accelerators": self.accelerators,
-            "power_w": dataclasses.asdict(self.total("power_w")),
-            "price_usd": dataclasses.asdict(self.total("price_usd")),
+            **{quantity.name: dataclasses.asdict(self.total(quantity)) for quantity in QUANTITIES},
             "lines": [dataclasses.asdict(line) for line in self.lines],
             "refused": self.refused,
         }
@@ -153,40 +195,33 @@ def bill_of(priced: Priced, name: str) -> Bill:
 
     Notes
     -----
-    Each number of the tables that has a range is first set to its ends alone, to see what it moves. Then all
-    are set at once to the ends that lower (raise) the total power, and likewise the total price: the ends of
-    the lines' ranges are the bills of these four corners. An end at which nothing can be built is left out
-    and named. A number that the user set has no range. Counts are those of the design in all corners, and a
-    photonic accelerator keeps its number of cores.
+    Each number of the tables that has a range is first set to its ends alone, to see which lines depend on
+    it. Then all numbers are set at once to the ends that lower (raise) the total power, and likewise the
+    total price: the ends of the lines' ranges are the bills of these four corners. An end at which nothing
+    can be built is left out and named. A number that the user set has no range. Counts are those of the
+    design in all corners, and a photonic accelerator keeps its number of cores.
     """
     base = priced.parts()
-    effects, behind, refused = [], {item: list[Parameter]() for item in base}, list[str]()
-    for of_cables, one in _numbers(priced):
-        moved = set()
-        for end in _moved(one):
-            try:
-                other = _with(priced, one.path, end, of_cables=of_cables).parts()
-            except HeliographError as error:
-                refused.append(f"{one.path} = {end:g}: {error}")
-                continue
-            moved |= {item for item in base if other.get(item) != base[item]}
-            if _has_range(one):
-                effects.append(
-                    _Effect(of_cables=of_cables, path=one.path, end=end, change=_change(base, other))
-                )
-        for item in moved:
-            behind[item].append(one)
+    effects, refused = list[_Effect](), list[str]()
+    behind = {item: list[Parameter]() for item in base}
+    for number in _numbers(priced):
+        found = _effects(priced, number, base, refused)
+        if number.has_range:
+            effects += found
+        for item in set[str]().union(*(one.moved for one in found)):
+            behind[item].append(number.parameter)
     corners = {
-        (place, sign): _corner(priced, effects, place, sign, refused) for place in (0, 1) for sign in (-1, 1)
+        quantity: tuple(_corner(priced, effects, quantity, sign, refused) for sign in (-1, 1))
+        for quantity in QUANTITIES
     }
     lines = [
         Line(
             item=item,
             count=part.count,
-            power_w=_span(0, item, base, corners),
-            price_usd=_span(1, item, base, corners),
+            power_w=_span(POWER, item, base, corners[POWER]),
+            price_usd=_span(PRICE, item, base, corners[PRICE]),
             behind=tuple(behind[item]),
-            untold=tuple(what for what, each in EACH.items() if each in part.untold),
+            untold=tuple(quantity.name for quantity in QUANTITIES if quantity.each in part.untold),
         )
         for item, part in base.items()
     ]
@@ -200,7 +235,7 @@ def bill_of(priced: Priced, name: str) -> Bill:
 
 
 def _light(system: System) -> str:
-    """Return with which laser photonic accelerators are billed, and their dies; nothing without light."""
+    """Return sentences on the laser that photonic accelerators are billed with, and on their dies."""
     power_w = system.laser_power_w
     if power_w is None or system.photonic is None:
         return ""
@@ -214,83 +249,115 @@ def _light(system: System) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Effect:
-    """Effect of one end of a range on the totals."""
+class _Number:
+    """A number of the tables that a bill may depend on."""
 
     of_cables: bool
-    """Whether the number is one of the cables, not of the fabric or system."""
-    path: str
-    """Its place there."""
-    end: float
-    """End of its range."""
-    change: tuple[float, float]
-    """Change of total power and of total price."""
+    """Whether it belongs to the cables; else to the fabric or system."""
+    parameter: Parameter
+    """Path, value and range of the number."""
+
+    @property
+    def has_range(self) -> bool:
+        """Whether its table gives a range and the user did not set it."""
+        return _has_range(self.parameter)
+
+    def trial_values(self) -> tuple[float, ...]:
+        """Return the values to try: the ends of the range, or without a range one nudged value."""
+        one = self.parameter
+        if not self.has_range:
+            return (float(one.value) * NUDGE,)
+        return tuple(end for end in one.ends if end != one.value)
+
+    def set_in(self, priced: Priced, value: float) -> Priced:
+        """Return the system or fabric with this number at another value."""
+        path = self.parameter.path
+        if self.of_cables:
+            return dataclasses.replace(priced, cables=replace_at(priced.cables, path, value))
+        if priced.whole:
+            return dataclasses.replace(priced, system=replace_at(priced.system, path, value))
+        fabric = replace_at(priced.system.fabric, path, value)
+        return dataclasses.replace(priced, system=dataclasses.replace(priced.system, fabric=fabric))
 
 
-def _numbers(priced: Priced) -> Iterator[tuple[bool, Parameter]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Effect:
+    """Effect of one number at another value."""
+
+    number: _Number
+    """The number."""
+    value: float
+    """Other value of the number."""
+    moved: frozenset[str]
+    """Items that change."""
+    change: Mapping[Quantity, float]
+    """Change of the total of each quantity."""
+
+
+def _numbers(priced: Priced) -> Iterator[_Number]:
+    endings = tuple(ending for quantity in QUANTITIES for ending in quantity.endings)
     for of_cables, tree in ((False, priced.root), (True, priced.cables)):
         for one in parameters_of(tree):
-            named = one.path.endswith(("_w", *PRICES))
-            if not isinstance(one.value, str) and (_has_range(one) or named):
-                yield of_cables, one
+            if not isinstance(one.value, str) and (_has_range(one) or one.path.endswith(endings)):
+                yield _Number(of_cables=of_cables, parameter=one)
 
 
 def _has_range(one: Parameter) -> bool:
     return one.status != SET and bool(one.ends)
 
 
-def _moved(one: Parameter) -> tuple[float, ...]:
-    """Return what a number is set to: the ends of its range, or a nudge of one without."""
-    if not _has_range(one):
-        return (float(one.value) * NUDGE,)
-    return tuple(end for end in one.ends if end != one.value)
+def _effects(priced: Priced, number: _Number, base: Parts, refused: list[str]) -> list[_Effect]:
+    """Return the effect of each trial value of a number; ``refused`` gets the values that cannot be built."""
+    found = []
+    for value in number.trial_values():
+        try:
+            parts = number.set_in(priced, value).parts()
+        except HeliographError as error:
+            refused.append(f"{number.parameter.path} = {value:g}: {error}")
+            continue
+        moved = frozenset(item for item in base if parts.get(item) != base[item])
+        change = {quantity: quantity.of_parts(parts) - quantity.of_parts(base) for quantity in QUANTITIES}
+        found.append(_Effect(number=number, value=value, moved=moved, change=change))
+    return found
 
 
-def _with(priced: Priced, path: str, value: float, *, of_cables: bool) -> Priced:
-    if of_cables:
-        return dataclasses.replace(priced, cables=replace_at(priced.cables, path, value))
-    if priced.whole:
-        return dataclasses.replace(priced, system=replace_at(priced.system, path, value))
-    fabric = replace_at(priced.system.fabric, path, value)
-    return dataclasses.replace(priced, system=dataclasses.replace(priced.system, fabric=fabric))
+def _corner(
+    priced: Priced, effects: Sequence[_Effect], quantity: Quantity, sign: int, refused: list[str]
+) -> Parts:
+    """Return the bill with every number at the end that most raises (lowers, for ``sign`` -1) a total.
 
-
-def _change(before: Parts, after: Parts) -> tuple[float, float]:
-    return bill_power_w(after) - bill_power_w(before), bill_price_usd(after) - bill_price_usd(before)
-
-
-def _corner(priced: Priced, effects: Sequence[_Effect], place: int, sign: int, refused: list[str]) -> Parts:
-    """Return the bill where every number stands at the end that moves a total most in a direction."""
-    ranked = sorted(effects, key=lambda one: -sign * one.change[place])
-    taken: set[tuple[bool, str]] = set()
+    The numbers are set one after another, that of the largest effect first; an end at which nothing can be
+    built beside those already set is added to ``refused``.
+    """
+    ranked = sorted(effects, key=lambda one: -sign * one.change[quantity])
+    done = set[tuple[bool, str]]()
     current, parts = priced, priced.parts()
     for one in ranked:
-        if sign * one.change[place] <= 0.0 or (one.of_cables, one.path) in taken:
+        path = one.number.parameter.path
+        if sign * one.change[quantity] <= 0.0 or (one.number.of_cables, path) in done:
             continue
-        taken.add((one.of_cables, one.path))
+        done.add((one.number.of_cables, path))
         try:
-            nearer = _with(current, one.path, one.end, of_cables=one.of_cables)
-            parts = nearer.parts()
+            trial = one.number.set_in(current, one.value)
+            parts = trial.parts()
         except HeliographError as error:
-            refused.append(f"{one.path} = {one.end:g}, with the others at their ends: {error}")
+            refused.append(f"{path} = {one.value:g}, with the others at their ends: {error}")
             continue
-        current = nearer
+        current = trial
     return parts
 
 
-def _span(place: int, item: str, base: Parts, corners: Mapping[tuple[int, int], Parts]) -> Span:
-    def total(parts: Parts) -> float:
-        part = parts[item]
-        return part.count * (part.usd_each if place else part.w_each)
-
-    ends = (total(corners[place, -1]), total(base), total(corners[place, 1]))
-    return Span(value=ends[1], low=min(ends), high=max(ends))
+def _span(quantity: Quantity, item: str, base: Parts, corners: tuple[Parts, ...]) -> Span:
+    """Return a quantity of an item, with the range that its corners give it."""
+    value = quantity.of_item(base[item])
+    ends = (value, *(quantity.of_item(parts[item]) for parts in corners))
+    return Span(value=value, low=min(ends), high=max(ends))
 
 
-def shares(bill: Bill, what: str) -> Mapping[str, float]:
-    """Return each line's share of the total ``power_w`` or ``price_usd``; dimensionless."""
-    total = bill.total(what).value
-    return {line.item: getattr(line, what).value / total if total else 0.0 for line in bill.lines}
+def shares(bill: Bill, quantity: Quantity) -> Mapping[str, float]:
+    """Return each line's share of the total of a quantity; dimensionless."""
+    total = bill.total(quantity).value
+    return {line.item: quantity.of_line(line).value / total if total else 0.0 for line in bill.lines}
 
 
 _FAMILIES = {
@@ -314,48 +381,35 @@ _FAMILIES = {
     "fibre (m)": "fibres, panels",
     "patch panel place": "fibres, panels",
 }
-"""Families of lines of a bill, so that a colour is one thing in the bars of all fabrics."""
+"""Family of each item, so that a colour means the same in the bars of all fabrics."""
 COLOURS = dict(zip((*dict.fromkeys(_FAMILIES.values()), "accelerator", "server"), PALETTE, strict=True))
-"""Colour of each family and of what is no fabric's, the same in every picture."""
+"""Colour of each family, of accelerators and of servers, the same in every figure."""
 COLUMNS = ("count", "each", "all", "range", "share", "per accelerator")
-"""Heads of one bill, of power or of prices."""
+"""Columns of one bill, of power or of prices."""
 COMPARED = ("W", "W range", "$", "$ range")
-"""Heads of bills beside each other; all per accelerator."""
-UNITS = MappingProxyType({"power_w": ("W", ("_w",)), "price_usd": ("USD", PRICES)})
-"""Unit of each quantity, and what the names of the numbers behind it end in."""
-EACH = MappingProxyType({"power_w": "w_each", "price_usd": "usd_each"})
-"""Number of an item from which each quantity follows."""
+"""Columns of bills side by side; all per accelerator."""
 THOUSANDS = 1e5
-"""From here on a value is told in thousands or more."""
+"""Value from which on tables show thousands or millions."""
 SHOWN_ENDS = 12
-"""Ends of ranges out of reach that are named on the terminal."""
+"""Most refused ends of ranges that are named on the terminal."""
 _LONGEST = 100
-TITLES = MappingProxyType({"power_w": "Power", "price_usd": "Price"})
-"""Titles of the two tables of one bill."""
 
 
-def line_rows(bill: Bill, what: str) -> list[ReportRow]:
-    """Return the table of one bill: items, their sum, and what each accelerator takes of it.
-
-    Parameters
-    ----------
-    bill : Bill
-        The bill.
-    what : str
-        ``power_w`` or ``price_usd``.
-    """
-    unit, names = UNITS[what]
-    share = shares(bill, what)
+def line_rows(bill: Bill, quantity: Quantity) -> list[ReportRow]:
+    """Return the table of a quantity: a row for each item, their sum, and the sum per accelerator."""
+    unit = quantity.unit
+    share = shares(bill, quantity)
     rows = []
-    for line in sorted(bill.lines, key=lambda one: -getattr(one, what).value):
-        span: Span = getattr(line, what)
+    for line in sorted(bill.lines, key=lambda one: -quantity.of_line(one).value):
+        span = quantity.of_line(line)
         each = span.value / line.count if line.count else 0.0
         cells = (f"{line.count:,}", format_si(each, unit), *_cells(span, unit), f"{share[line.item]:.1%}")
         per_accelerator = format_si(span.value / bill.accelerators, unit)
-        source = "not given, counts as 0" if what in line.untold else line.status(names) or "exact"
+        missing = quantity.name in line.untold
+        source = "not given, counts as 0" if missing else line.status(quantity) or "exact"
         rows.append(ReportRow(line.item, (*cells, per_accelerator), source))
-    total = bill.total(what)
-    one = _over(total, bill.accelerators)
+    total = bill.total(quantity)
+    one = _divided(total, bill.accelerators)
     sums = ("", "", *_cells(total, unit), "100.0%", format_si(one.value, unit))
     rows.append(ReportRow("all", sums, section=True))
     rows.append(ReportRow("per accelerator", ("", "", *_cells(one, unit), "", "")))
@@ -366,9 +420,10 @@ def compared_rows(bills: Sequence[Bill]) -> list[ReportRow]:
     """Return a row for each bill: watts and dollars per accelerator with their ranges."""
     rows = []
     for bill in bills:
-        totals = ((_over(bill.total(what), bill.accelerators), unit) for what, (unit, _) in UNITS.items())
-        cells = tuple(cell for total, unit in totals for cell in _cells(total, unit))
-        rows.append(ReportRow(bill.name, cells, _greatest(bill)))
+        cells = list[str]()
+        for quantity in QUANTITIES:
+            cells += _cells(_divided(bill.total(quantity), bill.accelerators), quantity.unit)
+        rows.append(ReportRow(bill.name, tuple(cells), _largest_items(bill)))
     return rows
 
 
@@ -384,7 +439,7 @@ def refused_lines(bills: Sequence[Bill]) -> list[str]:
 
 
 _MOST_TICKS = 4
-"""Steps of an axis, so that the longest numbers stand apart."""
+"""Most steps of an axis, so that long numbers do not touch."""
 
 
 def draw_bills(bills: Sequence[Bill]) -> Figure:
@@ -392,7 +447,7 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
     totals: dict[str, float] = {}
     for bill in bills:
         for line in bill.lines:
-            largest = max(shares(bill, what)[line.item] for what in ("power_w", "price_usd"))
+            largest = max(shares(bill, quantity)[line.item] for quantity in QUANTITIES)
             if largest > 0.0:
                 family = _family(line.item)
                 totals[family] = max(totals.get(family, 0.0), largest)
@@ -401,9 +456,9 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
 
     figure = new_figure(1.5 + 0.32 * len(bills))
     left, right = figure.subplots(1, 2, sharey=True)
-    for axes, what, unit in ((left, "power_w", "W"), (right, "price_usd", "$")):
-        _stack(axes, bills, items, what)
-        axes.set_xlabel(f"{unit} per accelerator; line: range of the tables")
+    for axes, quantity in zip((left, right), QUANTITIES, strict=True):
+        _stack(axes, bills, items, quantity)
+        axes.set_xlabel(f"{quantity.axis_unit} per accelerator; line: range of the tables")
         axes.grid(visible=True, axis="x")
         axes.set_xlim(left=0.0)
         axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS))
@@ -417,17 +472,17 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
     return figure
 
 
-def _stack(axes: Any, bills: Sequence[Bill], items: Sequence[str], what: str) -> None:  # noqa: ANN401 - Axes
+def _stack(axes: Any, bills: Sequence[Bill], items: Sequence[str], quantity: Quantity) -> None:  # noqa: ANN401 - Axes
     places = np.arange(len(bills))
     start = np.zeros(len(bills))
     for item in items:
-        values = np.array([_value(bill, item, what) for bill in bills])
+        values = np.array([_family_value(bill, item, quantity) for bill in bills])
         colour = COLOURS.get(item, REFERENCE)
         axes.barh(
             places, values, 0.62, left=start, color=colour, edgecolor="white", linewidth=0.4, label=item
         )
         start = start + values
-    spans = [_over(bill.total(what), bill.accelerators) for bill in bills]
+    spans = [_divided(bill.total(quantity), bill.accelerators) for bill in bills]
     less = [one.value - one.low for one in spans]
     more = [one.high - one.value for one in spans]
     axes.errorbar(start, places, xerr=(less, more), fmt="none", ecolor="black", elinewidth=0.9, capsize=2.5)
@@ -437,29 +492,30 @@ def _family(item: str) -> str:
     return _FAMILIES.get(item, item)
 
 
-def _value(bill: Bill, item: str, what: str) -> float:
-    found = [getattr(line, what).value for line in bill.lines if _family(line.item) == item]
+def _family_value(bill: Bill, family: str, quantity: Quantity) -> float:
+    """Return a quantity of a family of items, per accelerator."""
+    found = [quantity.of_line(line).value for line in bill.lines if _family(line.item) == family]
     return sum(found) / bill.accelerators
 
 
 def _row(bill: Bill, line: Line) -> Row:
     row: Row = {"bill": bill.name, "item": line.item, "count": line.count}
-    for what in ("power_w", "price_usd"):
-        span: Span = getattr(line, what)
-        row |= {what: span.value, f"{what}_low": span.low, f"{what}_high": span.high}
-        row[f"{what}_share"] = shares(bill, what)[line.item]
-        row[f"{what}_per_accelerator"] = span.value / bill.accelerators
+    for quantity in QUANTITIES:
+        span, name = quantity.of_line(line), quantity.name
+        row |= {name: span.value, f"{name}_low": span.low, f"{name}_high": span.high}
+        row[f"{name}_share"] = shares(bill, quantity)[line.item]
+        row[f"{name}_per_accelerator"] = span.value / bill.accelerators
     sources = dict.fromkeys(f"{one.path}: {one.status}, {one.source}" for one in line.behind)
     return row | {"sources": "; ".join(sources)}
 
 
-def _greatest(bill: Bill) -> str:
+def _largest_items(bill: Bill) -> str:
     watts = max(bill.lines, key=lambda line: line.power_w.value)
     dollars = max(bill.lines, key=lambda line: line.price_usd.value)
     return f"most W {watts.item}, most $ {dollars.item}"
 
 
-def _over(span: Span, count: int) -> Span:
+def _divided(span: Span, count: int) -> Span:
     return Span(value=span.value / count, low=span.low / count, high=span.high / count)
 
 
@@ -471,25 +527,26 @@ def _cells(span: Span, unit: str) -> tuple[str, str]:
 
 
 BASE = "gpu_packet"
-"""System whose fabric is exchanged for the one that is billed."""
+"""System whose fabric is replaced by the one that is billed."""
 MOVING = "gpu_ocs"
-"""The same for rails of optical circuits, so that their paths are those of the named systems."""
+"""System that takes that part for rails of optical circuits, so that parameters keep their paths."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bills(Result):
-    """One bill line by line, or those of all fabrics beside each other."""
+    """One bill line by line, or the bills of all fabrics side by side."""
 
     bills: tuple[Bill, ...]
     """At least one."""
 
     def report(self) -> list[Block]:
-        """Return the tables of one bill, or a line for each of several; what could not be built below."""
+        """Return the tables of one bill, or a row for each of several; ends that cannot be built follow."""
         first = self.bills[0]
         if len(self.bills) == 1:
             title = f"{first.name}, {first.accelerators} accelerators"
             blocks: list[Block] = [
-                ReportTable(f"{TITLES[what]} of {title}", COLUMNS, line_rows(first, what)) for what in UNITS
+                ReportTable(f"{quantity.title} of {title}", COLUMNS, line_rows(first, quantity))
+                for quantity in QUANTITIES
             ]
         else:
             title = f"Fabrics of {first.accelerators} accelerators, each accelerator's part"
@@ -531,13 +588,13 @@ class BillOf(Study):
     settings: tuple[str, ...] = changes()
 
     def run(self, progress: Progress) -> Bills:
-        """Return the bills that are asked for.
+        """Return the requested bills.
 
         Raises
         ------
         HeliographError
-            If something is unknown, or what is asked for alone cannot be built. Of all fabrics, one that
-            cannot be built is an error only if a change or the number of accelerators fits none of them.
+            If a name is unknown, or the one requested system or fabric cannot be built. When all fabrics are
+            billed, fabrics that cannot be built are left out, unless that leaves none.
         """
         if self.system is not None or self.fabric is not None:
             return Bills(bills=(self._bill(self.fabric),))

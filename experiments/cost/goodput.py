@@ -1,4 +1,4 @@
-"""Goodput of a training job against its size: machines that place it, and failures that stop it."""
+"""Goodput of a training job by its size: share of a machine that jobs fill, and time lost to failures."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """The reliability of everything, as ``--set`` changes it."""
+    """Reliability of hosts and parts; ``--set`` changes its numbers."""
 
     hosts: HostReliability
     """Hosts, checkpoints and restarts."""
     parts: tuple[PartReliability, ...]
-    """Parts of fabrics."""
+    """Parts of fabrics, by item of their bills."""
 
     @property
     def by_name(self) -> Mapping[str, PartReliability]:
-        """The parts by their items on a bill."""
+        """Parts by their items of a bill."""
         return {part.name: part for part in self.parts}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One size of job on one fabric."""
+    """Goodput of one size of job on one fabric."""
 
     fabric: str
     """The fabric."""
@@ -62,23 +62,23 @@ class Point:
     accelerators: int
     """Accelerators of the job."""
     mtbf_s: float
-    """Mean time between its interruptions."""
+    """Mean time between interruptions of the job."""
     hosts_mtbf_s: float
-    """The same if only hosts failed."""
+    """Mean time between interruptions by hosts alone."""
     interval_s: float
-    """Best time between its checkpoints."""
+    """Best time between checkpoints."""
     effective: float
-    """Share of its time that computes what lasts; dimensionless."""
+    """Share of the time spent on work that no failure undoes; dimensionless."""
     placed: float
     """Share of the machine that such jobs fill; dimensionless."""
     spares: int
-    """Spare hosts of its own that serve it best, without the rest of the machine."""
+    """Best number of spare hosts for a job that has no other hosts to move to."""
     spared: float
-    """Share of its hosts and these spares that works; dimensionless."""
+    """Share of the job's hosts and spares that works with these spares; dimensionless."""
 
     @property
     def goodput(self) -> float:
-        """Useful part of the whole machine: placed, and computing what lasts."""
+        """Useful share of the whole machine: the filled share times the effective time."""
         return self.placed * self.effective
 
 
@@ -100,8 +100,8 @@ class GoodputOf(Study):
     )
 
     def run(self, progress: Progress) -> Goodput:
-        """Return the goodput of jobs of the machine's size, its halves and three quarters of each."""
-        scale_up_of(self.gpu)  # told once, not for every fabric
+        """Return the goodput of jobs of the size of the machine, its halves, and three quarters of each."""
+        scale_up_of(self.gpu)  # an unknown GPU is an error once, not for every fabric
         return goodput(self)
 
 
@@ -110,13 +110,13 @@ class Goodput(Result):
     """Goodput by fabric and size."""
 
     request: GoodputOf
-    """Options."""
+    """Options of the study."""
     fleet: Fleet
-    """Its reliability."""
+    """Reliability of hosts and parts."""
     points: tuple[Point, ...]
-    """Fabric after fabric, sizes ascending."""
+    """Points by fabric, sizes ascending."""
     refused: tuple[str, ...]
-    """Fabrics that cannot join some size, in words."""
+    """Sentences on the fabrics that cannot join a size."""
 
     def of(self, fabric: str) -> Sequence[Point]:
         """Return the points of a fabric."""
@@ -137,7 +137,7 @@ class Goodput(Result):
         return [dataclasses.asdict(one) | {"goodput": one.goodput} for one in self.points]
 
     def report(self) -> list[Block]:
-        """Return a table for each fabric, and what does not fit."""
+        """Return a table for each fabric, and a sentence on sizes that do not fit."""
         blocks: list[Block] = []
         for fabric in dict.fromkeys(point.fabric for point in self.points):
             title = f"{fabric}: a failed host is replaced by {self.of(fabric)[0].splicing}"
@@ -147,7 +147,7 @@ class Goodput(Result):
         return blocks
 
     def figure(self) -> Figure:
-        """Return the machine that jobs fill, and their effective time, by size."""
+        """Return the share of the machine that jobs fill, and their effective time, by size."""
         figure = new_figure(4.1)
         left, right = figure.subplots(1, 2)
         _draw_placed(left, self)
@@ -164,7 +164,7 @@ class Goodput(Result):
 
 
 def goodput(request: GoodputOf) -> Goodput:
-    """Return the goodput of the jobs that are asked for."""
+    """Return the goodput of all sizes on the requested fabrics."""
     fleet = _fleet(request)
     sizes = _sizes(request.machine, fleet.hosts.accelerators)
     points, refused = [], []
@@ -189,9 +189,9 @@ def placed_share(machine: int, job: int, hosts: HostReliability, splicing: Splic
     machine, job : int
         Accelerators of the machine and of a job.
     hosts : HostReliability
-        Hosts that fail.
+        Reliability of the hosts.
     splicing : Splicing
-        What may take their place. Jobs of parts of a cube have boxes within it.
+        Replacement of failed hosts. Jobs smaller than a cube take a box within one.
     """
     units, needed = machine // hosts.accelerators, -(-job // hosts.accelerators)
     cube = max(1, TPU_V4.nodes_per_cube // hosts.accelerators)  # a host of several cubes fails as one
@@ -257,9 +257,9 @@ COLUMNS: Mapping[str, Callable[[Point], str]] = MappingProxyType(
         "with spares": lambda one: f"{one.spared * one.effective:.1%}",
     }
 )
-"""Columns of the table, a line for each size of job."""
+"""Columns of the table, which has a row for each size of job."""
 SLICES = "goodput at"
-"""Beginning of the metric of published shares of a machine."""
+"""Beginning of the name of the metric of published shares of a machine."""
 SECONDS_PER_HOUR = 3600.0
 """Seconds in an hour."""
 
@@ -312,10 +312,10 @@ def _draw_effective(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
 
 
 _POLICY_COLOURS = (PALETTE[5], PALETTE[8], PALETTE[3])
-"""Colours of policies, which no fabric has."""
+"""Colours of replacement policies, different from those of fabrics."""
 _FABRIC_COLOURS = tuple(colour for colour in PALETTE if colour not in _POLICY_COLOURS)
 """Colours of fabrics."""
 _BROADEST, _THINNER, _THINNEST = 3.8, 1.3, 1.1
-"""Width of the first fabric's curve, by how much the next are thinner, and of the thinnest, points."""
+"""Width of the first fabric's curve, decrease for each next one, and least width; points."""
 _BESIDE = 1.5
-"""Ratio of sizes up to which a published job stands beside those of the study; a choice."""
+"""Largest ratio between the size of a shown published job and the sizes of the study; a choice."""

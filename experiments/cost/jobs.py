@@ -29,9 +29,9 @@ from workloads.step.memory import check_fits
 from workloads.step.step import build_step
 
 SYSTEM_KEYS = {"system": str, "accelerators": int, "gpu": str, "basis": str, "core": str, "set": list}
-"""Keys at the top of a file and their types."""
+"""Keys at the top of a file, with their types."""
 JOB_KEYS = {"name": str, "model": str, "plan": str, "first": int, "start_s": float}
-"""Keys of a `[[job]]`."""
+"""Keys of a `[[job]]`, with their types."""
 FAILURE_KEYS = {
     "time_s": float,
     "links": list,
@@ -45,27 +45,27 @@ FAILURE_KEYS = {
     "spare_ports": int,
     "share": float,
 }
-"""Keys of a `[[failure]]`."""
+"""Keys of a `[[failure]]`, with their types."""
 TABLES = ("job", "failure")
-"""Tables of a file."""
+"""Names of the tables of a file."""
 ITEMS = {str: "texts", int: "whole numbers", list: "pairs [endpoint, lane]"}
-"""Items of lists, in words."""
+"""Words for the items of a list, by type."""
 NOT_OF_SPARE_PORTS = ("repair_s", "spares", "share")
-"""Keys that mean nothing where spare ports replace what fails: these end the failure, and carry all of it."""
+"""Keys without meaning for ports that spare ports replace, which end the failure and carry all its load."""
 PARTS = ("ports", "switches", "nodes")
-"""Keys of a `[[failure]]` that name parts by what they are."""
+"""Keys of a `[[failure]]` for parts; others are links and endpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRuns(Result):
-    """Runs of all jobs of a file."""
+    """Runs of all jobs of a file on one system."""
 
     system: System
-    """The system they share."""
+    """System that the jobs share."""
     runs: tuple[JobRun, ...]
-    """Every job."""
+    """Runs of the jobs, in the order of the file."""
     failures: tuple[Failure, ...]
-    """Failures."""
+    """Failures during the runs."""
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout."""
@@ -131,24 +131,33 @@ class _File:
         return found
 
     def check(self, values: dict[str, Any], keys: dict[str, type], table: str = "", index: int = 0) -> None:
-        """Refuse unknown keys and values of the wrong type; numbers may have units, and become SI."""
+        """Refuse unknown keys and values of the wrong type; texts of numbers with units become SI numbers."""
         for key, value in values.items():
             if key not in keys:
                 known = keys if table else (*keys, *TABLES)
                 self.refuse(table, index, f"unknown key '{key}'; {nearest(key, known, noun='key')}")
             if keys[key] is float and isinstance(value, str):
                 try:
-                    value = values[key] = quantity(key, value)  # noqa: PLW2901 - its number from here on
+                    values[key] = quantity(key, value)
                 except ParameterError as error:
                     self.refuse(table, index, str(error))
-            kinds = (int, float) if keys[key] is float else (keys[key],)
-            items = "" if keys[key] is not list or not isinstance(value, list) else value
-            item_kind = {"set": str, "ports": list}.get(key, int)
-            wrong = any(isinstance(one, bool) or not isinstance(one, item_kind) for one in items)
-            if isinstance(value, bool) or not isinstance(value, kinds) or wrong:
-                what = {str: "text", int: "a whole number", float: "a number"}.get(keys[key])
-                what = what or f"a list of {ITEMS[item_kind]}"
-                self.refuse(table, index, f"'{key}' must be {what}; got {value!r}")
+            if (wanted := _type_wanted(key, values[key], keys[key])) is not None:
+                self.refuse(table, index, f"'{key}' must be {wanted}; got {values[key]!r}")
+
+
+def _type_wanted(key: str, value: object, kind: type) -> str | None:
+    """Return words for the type that a key needs if its value has another one; else None."""
+    if kind is list:
+        item_kind = {"set": str, "ports": list}.get(key, int)
+        fits = isinstance(value, list) and all(_is_a(one, item_kind) for one in value)
+        return None if fits else f"a list of {ITEMS[item_kind]}"
+    fits = _is_a(value, kind) or (kind is float and _is_a(value, int))
+    return None if fits else {str: "text", int: "a whole number", float: "a number"}[kind]
+
+
+def _is_a(value: object, kind: type) -> bool:
+    """Return whether a value has a type; truth values are no whole numbers."""
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def run_jobs(path: Path) -> SharedRuns:
@@ -158,12 +167,12 @@ def run_jobs(path: Path) -> SharedRuns:
     ----------
     path : pathlib.Path
         TOML: ``system`` (a name or a file), ``accelerators``, optionally ``gpu``, ``basis``, ``core`` and
-        ``set``; a ``[[job]]`` each with ``name``, ``model``, ``plan`` and optionally ``first`` (its first
-        endpoint; the next free one by default) and ``start_s``; a ``[[failure]]`` each with ``time_s``,
+        ``set``. Each ``[[job]]`` has ``model`` and ``plan``, and optionally ``name``, ``first`` (its first
+        endpoint; the next free one by default) and ``start_s``. Each ``[[failure]]`` has ``time_s`` and
         ``links``, ``endpoints``, ``nodes``, ``switches`` (vertices of the wiring) or ``ports`` (pairs of
-        endpoint and lane, or of node and card), and optionally ``repair_s``, ``spares`` and ``takeover_s``;
-        ``spare_ports`` (how many of the ports, in order, spare ports of their switches replace) and ``share``
-        (of the links' capacity that is lost).
+        endpoint and lane, or of node and card), and optionally ``repair_s``, ``spares``, ``takeover_s``,
+        ``spare_ports`` (number of the listed ports, from the first, that spare ports of their switches
+        replace) and ``share`` (lost part of the capacity of the links).
 
     Raises
     ------
@@ -174,37 +183,44 @@ def run_jobs(path: Path) -> SharedRuns:
     """
     file = _File(path)
     jobs, failures = file.tables("job", JOB_KEYS), file.tables("failure", FAILURE_KEYS)
-    top = file.content
-    file.check(top, SYSTEM_KEYS)
-    missing = [key for key in ("system", "accelerators") if key not in top]
-    if missing or not jobs:
-        lacks = f"key '{missing[0]}' is missing" if missing else "there is no [[job]]"
-        file.refuse("", 0, f"{lacks}; name system and accelerators, then a [[job]] for each job")
-    name, accelerators, changes = beside(path, top.pop("system")), top.pop("accelerators"), top.pop("set", [])
-    system = build_system(name, accelerators=accelerators, assignments=changes, **top)
+    system = _system(file, has_jobs=bool(jobs))
     placed: list[Job] = []
     for index, one in enumerate(jobs):
         placed.append(_job(file, index, one, system, placed))
-    forms = {system.fabric.name: system.fabric}
-    if not any("links" in one for one in failures):  # numbers that mean something on one form alone
-        forms |= {form.name: form for job in placed for form in system.fabric.laid_for(_blocks(job))}
+    fabrics = {system.fabric.name: system.fabric}
+    if not any("links" in one for one in failures):  # the number of a link means a part of one layout alone
+        fabrics |= {fabric.name: fabric for job in placed for fabric in system.fabric.laid_for(_blocks(job))}
     found = []
-    for form in forms.values():
+    for fabric in fabrics.values():
         broken = tuple(
-            part for index, one in enumerate(failures) for part in _failures(file, index, one, form)
+            part for index, one in enumerate(failures) for part in _failures(file, index, one, fabric)
         )
-        runs = simulate_jobs(placed, form, failures=broken)
-        found.append(SharedRuns(system=dataclasses.replace(system, fabric=form), runs=runs, failures=broken))
+        runs = simulate_jobs(placed, fabric, failures=broken)
+        laid = dataclasses.replace(system, fabric=fabric)
+        found.append(SharedRuns(system=laid, runs=runs, failures=broken))
     return min(found, key=lambda one: max(run.trace.makespan_s for run in one.runs))
 
 
+def _system(file: _File, *, has_jobs: bool) -> System:
+    """Return the system that the keys at the top of a file describe."""
+    keys = file.content
+    file.check(keys, SYSTEM_KEYS)
+    missing = [key for key in ("system", "accelerators") if key not in keys]
+    if missing or not has_jobs:
+        lacks = f"key '{missing[0]}' is missing" if missing else "there is no [[job]]"
+        file.refuse("", 0, f"{lacks}; name system and accelerators, then a [[job]] for each job")
+    name, changes = beside(file.path, keys.pop("system")), keys.pop("set", [])
+    return build_system(name, accelerators=keys.pop("accelerators"), assignments=changes, **keys)
+
+
 def _blocks(job: Job) -> tuple[int, ...]:
-    """Return the neighbours that the nearest axis of a job joins, the nearest two, and so on."""
+    """Return the numbers of ranks that the nearest axis of a job joins, the nearest two axes, and so on."""
     layout = job.graph.layout
     return tuple(accumulate((getattr(layout, axis) for axis in AXES), mul))
 
 
 def _job(file: _File, index: int, given: dict[str, Any], system: System, before: list[Job]) -> Job:
+    """Return the job of a table, by default on the first endpoints behind the jobs before it."""
     missing = [key for key in ("model", "plan") if key not in given]
     if missing:
         file.refuse("job", index, f"key '{missing[0]}' is missing; a job needs model and plan")
@@ -231,6 +247,7 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
 
 
 def _failures(file: _File, index: int, given: dict[str, Any], fabric: Fabric) -> list[Failure]:
+    """Return the failures of a table: that of ports that spare ports replace, and that of all other parts."""
     if "time_s" not in given:
         file.refuse("failure", index, "key 'time_s' is missing; say when it fails")
     replaced = given.get("spare_ports", 0)
@@ -261,7 +278,7 @@ def _failures(file: _File, index: int, given: dict[str, Any], fabric: Fabric) ->
 
 
 def _replaced(fabric: Fabric, values: dict[str, Any], ports: tuple[Any, ...], count: int) -> Failure:
-    """Return the failure of the first so many ports, which ends when spares of their switches carry them."""
+    """Return the failure of the first ``count`` ports, which ends when spare ports carry their load."""
     if not 0 < count <= len(ports):
         msg = f"spare_ports ({count}) must be from 1 to the number of ports that fail ({len(ports)})"
         raise ParameterError(msg)
@@ -273,7 +290,7 @@ def _replaced(fabric: Fabric, values: dict[str, Any], ports: tuple[Any, ...], co
 
 
 def job_rows(study: SharedRuns) -> list[ReportRow]:
-    """Return the lines of the table: one column for each job."""
+    """Return the rows of the table, with a column for each job."""
     runs = study.runs
     lines = (
         ("endpoints", [f"{run.job.endpoints[0]}-{run.job.endpoints[-1]}" for run in runs]),
@@ -293,5 +310,5 @@ class Jobs(Study):
     file: Path = option(..., "TOML: system, accelerators, [[job]] and [[failure]] tables", positional=True)
 
     def run(self, progress: Progress) -> SharedRuns:
-        """Return what became of all jobs."""
+        """Return the runs of all jobs."""
         return run_jobs(self.file)

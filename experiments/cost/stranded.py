@@ -1,4 +1,4 @@
-"""Accelerators that failed nodes strand: groups in switched domains, in cubes and on K-hop rings."""
+"""Stranded accelerators: they work but have no group, since nodes of a domain, cube or ring failed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ MOST_NODES = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Nodes that fail, and groups that want to stand on those that do not."""
+    """Nodes of a cluster, and the groups of accelerators that are placed on its working nodes."""
 
     nodes: int = 400
-    """Nodes."""
+    """Number of nodes."""
     node: int = 8
     """Accelerators of a node."""
     group: int = 32
     """Accelerators of a group."""
     seed: int = 0
-    """Seed of the places of a trace's nodes, and of faults where there is no trace."""
+    """Seed of the places of the nodes of a trace, and of random faults."""
 
     def __post_init__(self) -> None:
         if self.nodes > MOST_NODES:
@@ -62,7 +62,7 @@ class Cluster:
             raise ParameterError(msg)
 
     def placements(self) -> dict[str, Placing]:
-        """Return how groups find places, by fabric."""
+        """Return the rule that places groups on working nodes, by fabric."""
         group = self.group // self.node
         found = {
             f"domains of {DOMAIN}": domains(DOMAIN // self.node, group),
@@ -73,10 +73,10 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Faults:
-    """Working nodes in each of several spans of time."""
+    """Working nodes in each span of time between events."""
 
     works: np.ndarray
-    """Shape [spans, nodes]."""
+    """Whether each node works, shape [spans, nodes]."""
     shares: np.ndarray
     """Share of the whole time that each span takes, shape [spans]."""
 
@@ -88,14 +88,19 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A node that begins or ends to be at fault."""
+    """Begin or end of a fault of a node."""
 
     time: float
-    """When, in the trace's own unit: InfiniteHBD's counts days."""
+    """Time in the unit of the trace: days for InfiniteHBD."""
     starts: bool
     """Whether the fault begins."""
     node: str
     """Name of the node."""
+
+    @property
+    def order(self) -> tuple[float, bool, str]:
+        """Key of the order of events: by time; at one time ends before starts, then by node."""
+        return self.time, self.starts, self.node
 
 
 def read_events(path: Path, nodes: int) -> list[Event]:
@@ -107,26 +112,27 @@ def read_events(path: Path, nodes: int) -> list[Event]:
         JSON: a list of events with ``node_id``, ``event_time`` and ``event_type`` (``fault_start`` or
         ``fault_end``).
     nodes : int
-        Nodes that there are, those included that never fail.
+        Nodes of the cluster, with or without faults.
     """
     content = read_json_value(path)
     if not isinstance(content, list):
         what = f"a {type(content).__name__} where a list of events is needed, each with {', '.join(EVENT)}"
         msg = f"{path.name}: holds {what}"
         raise ParameterError(msg)
-    events = sorted(_event(one, f"{path.name}: event {index}") for index, one in enumerate(content))
-    names = {name for _, _, name in events}
+    found = [_event(one, f"{path.name}: event {index}") for index, one in enumerate(content)]
+    events = sorted(found, key=lambda one: one.order)
+    names = {one.node for one in events}
     if not names or len(names) > nodes:
         msg = f"{path.name}: names {len(names)} nodes, and the cluster has {nodes}; try --nodes {len(names)}"
         raise ParameterError(msg if names else f"{path.name}: holds no event; a trace has two at least")
-    if events[0][0] == events[-1][0]:
-        msg = f"{path.name}: all events have the time {events[0][0]:g}; a trace tells what time passes"
+    if events[0].time == events[-1].time:
+        msg = f"{path.name}: all events have the time {events[0].time:g}; a trace tells what time passes"
         raise ParameterError(msg)
-    return [Event(time=time, starts=kind == START, node=name) for time, kind, name in events]
+    return events
 
 
-def _event(one: object, where: str) -> tuple[float, str, str]:
-    """Return time, kind and node of an event."""
+def _event(one: object, where: str) -> Event:
+    """Return an event of a trace."""
     lost = [key for key in EVENT if not isinstance(one, Mapping) or key not in one]
     if lost or not isinstance(one, Mapping):
         msg = f"{where}: lacks '{lost[0]}'; an event has {', '.join(EVENT)}"
@@ -138,7 +144,7 @@ def _event(one: object, where: str) -> tuple[float, str, str]:
     if kind not in (START, END):
         msg = f"{where}: 'event_type' must be {START} or {END}; got {kind!r}"
         raise ParameterError(msg)
-    return float(time), kind, str(node)
+    return Event(time=float(time), starts=kind == START, node=str(node))
 
 
 def read_faults(path: Path, cluster: Cluster) -> Faults:
@@ -147,9 +153,9 @@ def read_faults(path: Path, cluster: Cluster) -> Faults:
     Parameters
     ----------
     path : pathlib.Path
-        As `read_events`; a node works when none of its faults lasts.
+        As `read_events`; a node works while it has no open fault.
     cluster : Cluster
-        Where the nodes stand.
+        Cluster of the nodes.
     """
     events = read_events(path, cluster.nodes)
     order = np.random.default_rng(cluster.seed).permutation(cluster.nodes)
@@ -171,7 +177,7 @@ DRAWS = 200
 
 
 def random_faults(share: float, cluster: Cluster) -> Faults:
-    """Return nodes that have failed independently, in `DRAWS` draws."""
+    """Return faults that are independent of each other, in `DRAWS` spans of equal length."""
     if not 0.0 <= share <= 1.0:
         msg = f"the share of failed nodes must be from 0 to 1; got {share:g}"
         raise ParameterError(msg)
@@ -180,12 +186,12 @@ def random_faults(share: float, cluster: Cluster) -> Faults:
 
 
 def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
-    """Return the share of all accelerators that work and find no place, on average over time, by fabric.
+    """Return the share of all accelerators that work without a group, on average over time, by fabric.
 
     Notes
     -----
-    What groups leave over in a domain counts, and so does a last domain that is not whole: of 400 nodes of 8
-    four, 1 %, belong to no NVL-72.
+    Nodes of a domain that are too few for a group count, and so do those of an incomplete last domain: of 400
+    nodes of 8 accelerators four, 1 %, belong to no NVL-72.
 
     References
     ----------
@@ -202,10 +208,10 @@ def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class StrandedShares(Result):
-    """Share of all accelerators that work and find no place, by fabric."""
+    """Share of all accelerators that work without a group, by fabric."""
 
     cluster: Cluster
-    """Nodes and groups."""
+    """Cluster and its groups."""
     failed: float
     """Share of nodes that have failed, on average over time."""
     wasted: Mapping[str, float]
@@ -235,7 +241,7 @@ class StrandedShares(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Stranded(Study):
-    """Accelerators that work and find no place because nodes of their group failed."""
+    """Accelerators that work without a group because nodes of their domain, cube or ring failed."""
 
     data: Path | None = option(None, "trace of faults instead of --failed", metavar="FILE.json")
     failed: float = option(0.02, "share of nodes that have failed", metavar="SHARE")

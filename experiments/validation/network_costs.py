@@ -96,7 +96,7 @@ class RingPrices:
     as_built: float
     """Ring over domain, by the bills of the fabrics that ship."""
     same_rate: float
-    """The same per byte a second that an accelerator sends."""
+    """Ring over domain by those bills, per byte a second that an accelerator sends."""
     ring_usd: float
     """Price of the ring that ships, per accelerator."""
     domain_usd: float
@@ -173,11 +173,11 @@ class RailOnlySaving:
     """Shares that a rail-only network saves against a full fat-tree, for one cluster."""
 
     power: float
-    """Of the power."""
+    """Saved share of the power."""
     cost: float
-    """Of the cost with our prices."""
+    """Saved share of the cost with the prices that ship."""
     paper_cost: float
-    """Of the cost with the paper's prices."""
+    """Saved share of the cost with the prices of the paper."""
 
 
 def rail_only_savings() -> list[RailOnlySaving]:

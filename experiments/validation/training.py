@@ -192,7 +192,7 @@ class Ranking:
     mean_loss: float
     """Measured step of the plan predicted fastest, over the fastest measured, less 1; mean of trainings."""
     worst_loss: float
-    """The same at worst."""
+    """Largest such loss of a training."""
 
 
 def ranking(outcomes: Iterable[Outcome], forecast_of: Callable[[Outcome], float | None]) -> Ranking | None:

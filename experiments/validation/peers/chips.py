@@ -57,15 +57,15 @@ INPUT_BYTES = 1.0
 PORTS = 4
 """Ports of the mesh of Pai et al. (Science 380, 398), abstract."""
 LAYERS = 3
-"""Its layers, abstract."""
+"""Layers of the network on that mesh, abstract."""
 POINTS = 250
-"""Points of its task, four fifths of them to train on (recalled)."""
+"""Points of the task of that chip, four fifths of them to train on (recalled)."""
 TRAINED = 200
 """Points to train on."""
 UPDATES = 200
 """Updates of training, a choice: more change nothing."""
 LEARNING_RATE = 0.03
-"""Of Adam; a choice."""
+"""Learning rate of Adam; a choice."""
 CHIPS = 2
 """Chips and sets of points over which an accuracy is the mean; a choice."""
 INNER = 0.55

@@ -57,15 +57,15 @@ class Correction(StrEnum):
     BUFFER_TIME = "linear layers wait for the buffer"
     """The time from global to local buffer is computed, then set to zero."""
     OTHERS_EVERY_BLOCK = "softmax, norms and activations in every block"
-    """What is no product is counted for one block of the model."""
+    """Operations other than products are counted for one block of the model only."""
     OTHERS_BITS = "softmax, norms and activations at their bits"
-    """What is no product always has 4 bits."""
+    """Operations other than products always have 4 bits."""
     OTHERS_TIME = "seconds added as seconds"
-    """The time of what is no product, in seconds, is added to milliseconds."""
+    """The time of operations other than products, in seconds, is added to milliseconds."""
 
 
 FAULTS = tuple(one for one in Correction if one is not Correction.EVERY_WAVELENGTH)
-"""What is wrong whatever the reading."""
+"""Corrections of faults, which are wrong in every reading of the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class LighteningTransformer:
     optimised: bool = True
     """Whether tiles share modulators, cores share converters, and three symbols are summed before an ADC."""
     corrections: frozenset[Correction] = frozenset()
-    """What is put right; nothing is the published mode."""
+    """Corrections that are applied; the published mode has none."""
     parts: Constants = field(default_factory=lambda: published_table().constants("lightening_transformer"))
     """Constants of its device table; ``router`` is a ring that adds or drops a wavelength, ``local_buffer``
     a tile's and ``small_buffer`` a core's, ``node`` a dot-product node, ``operation`` one of no product."""
@@ -263,7 +263,7 @@ class Product:
     """A product of weights or heads with tokens: (m, k) x (k, n), done `repeats` times."""
 
     name: str
-    """Which layer."""
+    """Name of the layer."""
     m: int
     """Rows."""
     k: int
@@ -271,9 +271,9 @@ class Product:
     n: int
     """Columns."""
     heads: int = 1
-    """Products done side by side."""
+    """Products in parallel, one for each head."""
     repeats: int = 1
-    """How often the model does it."""
+    """Repetitions in the model."""
     weights: bool = True
     """Whether the first operand comes from memory."""
 
@@ -506,9 +506,9 @@ MESH_FAULTS = (
     BaselineCorrection.HELD_PHASES,
     BaselineCorrection.MODULATORS_IN_AREA,
 )
-"""What is wrong with the mesh alone, whatever the reading."""
+"""Corrections of faults of the mesh alone, which are wrong in every reading of the paper."""
 BANK_FAULTS = (BaselineCorrection.RINGS_SET_ONCE,)
-"""What is wrong with the ring bank alone, whatever the reading."""
+"""Corrections of faults of the ring bank alone, which are wrong in every reading of the paper."""
 AnyCorrection = Correction | BaselineCorrection
 
 
@@ -530,7 +530,7 @@ class Baseline(ABC):
     bits: int = 4
     """Bits of operands and results."""
     corrections: frozenset[AnyCorrection] = frozenset()
-    """What is put right; nothing is the published mode."""
+    """Corrections that are applied; the published mode has none."""
     parts: Constants = field(default_factory=lambda: published_table().constants("lightening_baselines"))
     """Constants of its own, those of both baselines."""
 
@@ -573,7 +573,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def passes(self, product: Product, *, positive: bool) -> int:
-        """Return how often a product is done since light has no sign."""
+        """Return the number of executions of a product, since light has no sign."""
 
     @abstractmethod
     def held_words(self, product: Product) -> float:
@@ -632,7 +632,7 @@ class BaselineRingBank(Baseline):
         return self.parts.ring_w + self.parts.ring_symbol_j * self.machine.rate_hz
 
     def passes(self, product: Product, *, positive: bool) -> int:
-        """Return how often a product is done since light has no sign."""
+        """Return the number of executions of a product, since light has no sign."""
         return 1 if positive else 2
 
     def held_words(self, product: Product) -> float:
@@ -767,7 +767,7 @@ class BaselineMesh(Baseline):
 
 
 def loads_of(size: int, product: Product) -> int:
-    """Return how many arrays an operand of one head fills."""
+    """Return the number of arrays that an operand of one head fills."""
     return math.ceil(product.m / size) * math.ceil(product.k / size)
 
 
@@ -927,11 +927,11 @@ def _changes(at_bits: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def baseline_effects(core: BaselineRingBank | BaselineMesh, workload: Workload) -> list[dict[str, Any]]:
-    """Return what a baseline takes as published, with each correction alone, and with all faults at the end.
+    """Return area and costs of a baseline: as published, with each correction, and with all faults corrected.
 
     Notes
     -----
-    Other readings, `BaselineCorrection.RINGS_SETTLE` and `ONE_PHOTODIODE`, are no part of the last line.
+    Other readings, `BaselineCorrection.RINGS_SETTLE` and `ONE_PHOTODIODE`, are not part of the last row.
     """
     own, faults = (_MESH_ROWS, MESH_FAULTS) if isinstance(core, BaselineMesh) else (_BANK_ROWS, BANK_FAULTS)
     alone: dict[str, Sequence[AnyCorrection]] = {one.value: (one,) for one in (*own, *SHARED_FAULTS)}

@@ -54,11 +54,11 @@ COLUMN = "task_graph"
 SHIPPED = REFERENCE / "task_graphs.csv"
 """Times that the peer gives graphs which do not ship."""
 TRANSPORT = "dctcp-flexnet"
-"""Transport of the packet simulator, where a row's column `transport` names none."""
+"""Default transport of the packet simulator, for rows with an empty column `transport`."""
 FAIR = "fair"
-"""What a row names whose connections share links alike, however old they are."""
+"""Transport of rows whose connections share links equally, whatever their age."""
 LINKS = ("switched", "direct")
-"""How a row's nodes may be joined: through a switch that never blocks, or each pair by a link."""
+"""Kinds of wiring of a row: a switch that never blocks, or a link for each pair of nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class _Window:
     sent_bytes: float = field(default=0.0, init=False)
 
     def part(self, packet_bytes: float) -> float:
-        """Return which part of a window is left to send, at most all of it; dimensionless."""
+        """Return the part of a window that is left to send, at most 1; dimensionless."""
         return min(1.0, self.left_bytes / (self.packets * packet_bytes))
 
     def send(self, packet_bytes: float, part: float) -> None:
@@ -154,7 +154,10 @@ def share(
 def _shared(
     transport: Transport, message_bytes: float, rival_bytes: float, in_flight: float, left_bytes: float
 ) -> tuple[float, float]:
-    """Return what a message and its rivals have sent when it ends; the first has a window left at least."""
+    """Return the bytes that a message and its rivals have sent when the message ends.
+
+    The first rival has at least a window left.
+    """
     left_bytes = max(left_bytes, transport.initial_bytes)
     own = _Window(left_bytes=message_bytes, packets=transport.initial_packets)
     rival = _Window(left_bytes=left_bytes, packets=transport.initial_packets)
@@ -232,7 +235,7 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
 
 
 def task_graph_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row about a task graph."""
+    """Return the outcome of a row on a task graph."""
     path = Path(record.text(COLUMN))
     with judged(record, f"{path.name} {record.text('config') or record.text('links')}") as row:
         check_provenance(record)
@@ -256,7 +259,7 @@ def task_graph_outcome(record: Record) -> Outcome:
 
 
 def connections_of(record: Record, fabric: Wires) -> Connections | None:
-    """Return how the connections of a row share links, or None if alike."""
+    """Return the rule by which the connections of a row share links; None if they share equally."""
     name = record.text("transport") or TRANSPORT
     if name == FAIR:
         return None
@@ -295,7 +298,7 @@ def fabric_of(record: Record, nodes: int) -> Wires:
 
 
 def replayed(graph: RankGraph, fabric: Fabric, connections: Connections | None = None) -> Trace:
-    """Return what happens when recorded work runs on a fabric, every task as long as it was recorded."""
+    """Return the trace of recorded work on a fabric, with every task as long as recorded."""
     weigh = None if connections is None else connections.weight
     return Replay(graph, Clockwork(), fabric, weigh=weigh).run()
 

@@ -67,9 +67,9 @@ def test_law_gives_its_slope_its_sum_and_its_prediction():
     found = prediction(calibration(), executions=(execution,))
     assert found.slopes[0] == pytest.approx(-0.1)
     assert found.additivity[0] == pytest.approx(1.0)
-    assert found.predicted_even(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2)
+    assert found.second_order_rises(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2)
     assert found.predicted(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2 - 7 * 0.5 * 0.02)
-    assert execution.even[0] == pytest.approx(0.29)
+    assert execution.variance_rises[0] == pytest.approx(0.29)
     assert found.residual(execution) == pytest.approx((0.28 + 7 * 0.02**2) / 0.29 - 1.0)
 
 
@@ -85,7 +85,7 @@ def test_errors_of_the_measured_strength_replace_second_order():
     )
     found = prediction(calibration(), executions=(execution,))
     assert found.predicted(execution) == pytest.approx((0.47,))
-    assert found.expected_even(execution) == pytest.approx((0.43,))
+    assert found.predicted_variance_rises(execution) == pytest.approx((0.43,))
     assert found.residual(execution) == pytest.approx(0.43 / 0.44 - 1.0)
     assert found.second_order_residual(execution) == pytest.approx(0.28 / 0.44 - 1.0)
     assert found.residual_error(execution) == pytest.approx(
@@ -189,8 +189,8 @@ def test_width_study_finds_the_power_that_was_put_in():
     )
     fit = found.fit(("head",))
     assert fit.exponent == pytest.approx(1.0)
-    assert fit.low < 0.01 * 16384 / 7.0 / 1.05 < fit.high
-    assert fit.high / fit.low > 1.2
+    assert fit.carried.low < 0.01 * 16384 / 7.0 / 1.05 < fit.carried.high
+    assert fit.carried.high / fit.carried.low > 1.2
 
 
 def test_the_band_of_a_fit_is_least_amid_the_widths_and_widens_beyond():
@@ -208,8 +208,8 @@ def test_the_band_of_a_fit_is_least_amid_the_widths_and_widens_beyond():
     line = scipy.stats.linregress(x, y)
     assert (fit.exponent, fit.error) == pytest.approx((line.slope, line.stderr))
     at_zero = line.intercept + scipy.stats.t.ppf(0.975, 4) * line.intercept_stderr
-    assert fit.band(1.0)[2] == pytest.approx(math.exp(at_zero))
-    spread = [math.log(high / low) for low, _, high in map(fit.band, (96, 192, 384, 16384))]
+    assert fit.band(1.0).high == pytest.approx(math.exp(at_zero))
+    spread = [math.log(one.high / one.low) for one in map(fit.band, (96, 192, 384, 16384))]
     assert spread[1] < spread[0] < spread[3]
     assert spread[0] == pytest.approx(spread[2])
     row = found.fit_rows()[0]

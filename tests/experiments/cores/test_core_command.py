@@ -13,13 +13,13 @@ from experiments.cli import BAD_INPUT
 from experiments.cores.one import (
     OTHER,
     PHASES,
-    answers,
     bench,
     layer_precision,
     layer_products,
-    light_told,
-    parameters_told,
-    precision_told,
+    light_tables,
+    parameter_table,
+    performance,
+    precision_report,
     snr_curve,
     snr_over_power,
     study,
@@ -145,7 +145,7 @@ def test_a_cause_of_noise_has_one_colour_in_the_pictures_of_all_cores():
 @pytest.mark.slow
 def test_dimmer_laser_costs_less_and_reads_worse():
     built = [bench("crossbar", assignments=[f"laser_power_w={power}"]) for power in ("15 mW", "1 mW")]
-    bright, dim = (answers(one.unit, one.tokens) for one in built)
+    bright, dim = (performance(one.unit, one.tokens) for one in built)
     assert dim.j_per_mac < bright.j_per_mac
     assert dim.snr_db < bright.snr_db - 3.0
 
@@ -157,7 +157,7 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
     labels = {row.label.strip() for row in study_rows(found)}
     assert {stage for one in found.energies for stage in one.j_per_mac_by_stage} <= labels
     assert {f"{cause} alone" for cause in found.curve.present.noise} <= labels
-    assert all(len(row.values) == 4 for row in precision_told(found).rows)
+    assert all(len(row.values) == 4 for row in precision_report(found).rows)
     assert all(len(row.values) == len(PHASES) for row in study_rows(found))
     whole, dies, moved = summary_lines(found)  # cores, cuts of the chip, the number that moves most
     assert whole
@@ -169,7 +169,7 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
 @each_core
 def test_every_number_is_told_with_its_unit_range_and_status(name):
     found = studied(name)
-    numbers = {row.label: row for row in parameters_told(found).rows}
+    numbers = {row.label: row for row in parameter_table(found).rows}
     assert len(numbers) == len(found.parameters) > 50
     row = next(row for path, row in numbers.items() if path.endswith("laser.wall_plug_efficiency"))
     assert (row.values, row.note) == (("0.2", "0.05", "0.3"), "quoted")
@@ -223,7 +223,7 @@ def test_directory_that_cannot_be_made_is_bad_input(capsys, tmp_path):
 
 @pytest.mark.slow
 def test_every_loss_of_the_light_is_told_by_name():
-    (table,) = light_told(studied("crossbar"))
+    (table,) = light_tables(studied("crossbar"))
     rows = {row.label: row.values[0] for row in table.rows}
     assert {"coupling", "2 x ring_router", "passed routers", "mzm_tfln_5mm", "broadcast route"} <= set(rows)
     link = bench("crossbar").unit.core.link

@@ -7,7 +7,7 @@ import pytest
 from electronic.formats import FORMATS
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.cores.checks import HELD_DB, held_captured
+from experiments.cores.checks import AGREEMENT_DB, check_captured
 from heliograph.accuracy.precision import (
     captured_products,
     delivered,
@@ -65,11 +65,11 @@ def test_bad_input_is_one_sentence(capsys, arguments, word):
 
 @pytest.mark.parametrize(
     ("name", "within_db"),
-    [("fp16", HELD_DB), ("nvfp4", HELD_DB), ("nvfp4_square", HELD_DB), ("int8_tensor", 1.5)],
+    [("fp16", AGREEMENT_DB), ("nvfp4", AGREEMENT_DB), ("nvfp4_square", AGREEMENT_DB), ("int8_tensor", 1.5)],
 )
 def test_formats_on_captured_operands_deliver_what_was_predicted(name, within_db):
     """One product in sixteen; of all, int8 by tensors differs by 0.05 dB, but single ones scatter by 2 dB."""
-    one = held_captured(name, [product for product in load_captured() if product.layer < 2][4::16])
+    one = check_captured(name, [product for product in load_captured() if product.layer < 2][4::16])
     assert abs(one.difference_db) < within_db
 
 

@@ -31,11 +31,11 @@ from experiments.cores.every import (
     layer_product,
     macs_of,
     present,
+    present_db,
     reuse_grid,
     sizes_of,
     square_product,
     square_products,
-    steady_db,
     storage_bytes,
     study_rows,
     summary_lines,
@@ -254,7 +254,7 @@ def test_table_has_a_line_for_each_core_and_generation(found):
     lines = summary_lines(found)
     assert "executed signal over noise" in lines[0]
     assert any("reaches the target (up to" in line for line in lines)
-    assert steady_db(load_core("residue"), layer_product(OperandKind.GAUSSIAN)) == 19.0
+    assert present_db(load_core("residue"), layer_product(OperandKind.GAUSSIAN)) == 19.0
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from electronic.devices import Transceiver, load_transceiver
 from experiments.cli import BAD_INPUT
-from experiments.cost.bill import BillOf, Priced, bill_of
+from experiments.cost.bill import POWER, PRICE, BillOf, Priced, bill_of
 from experiments.study import Progress
 from heliograph.systems import build_system
 from heliograph.systems.fabrics import FABRICS, build_fabric, network_parts
@@ -37,7 +37,7 @@ def test_lines_add_up_to_what_the_fabric_answers(name):
     for line in bill.lines:
         for span in (line.power_w, line.price_usd):
             assert 0.0 <= span.low <= span.value <= span.high
-    assert bill.total("price_usd").low < bill.total("price_usd").value < bill.total("price_usd").high
+    assert bill.total(PRICE).low < bill.total(PRICE).value < bill.total(PRICE).high
 
 
 @pytest.mark.slow
@@ -54,8 +54,8 @@ def test_ranges_are_those_of_the_table_times_the_count():
     line = next(line for line in one(fabric="rails").lines if line.item == "transceiver")
     span = line.price_usd
     assert (span.low / span.value, span.high / span.value) == (pytest.approx(0.5), pytest.approx(2.0))
-    assert line.status(("_usd",)) == "assumed"
-    assert line.status(("_w",)) == "derived"
+    assert line.status(PRICE) == "assumed"
+    assert line.status(POWER) == "derived"
 
 
 def test_a_number_that_the_user_sets_has_no_range():
@@ -73,7 +73,7 @@ def test_ends_at_which_no_light_arrives_are_left_out_and_named():
 def test_kinds_of_modules_are_chosen_by_name():
     """20, 10.6 and 5.6 pJ/bit of pluggable, linear and co-packaged optics at 400G order the bills."""
     watts = [
-        one(fabric="fat_tree", settings=(f"transceiver={kind}-400g",)).total("power_w").value
+        one(fabric="fat_tree", settings=(f"transceiver={kind}-400g",)).total(POWER).value
         for kind in ("dr4", "lpo", "cpo")
     ]
     assert watts[0] > watts[1] > watts[2]
@@ -102,9 +102,9 @@ def test_corners_contain_each_number_alone():
     bill = bill_of(Priced(system=system, cables=load_cables("panels"), whole=False), "rails")
     for price in (350, 1400):
         changed = build_system("gpu_packet", accelerators=64, assignments=(f"switch.port_price_usd={price}",))
-        extra = bill.total("price_usd").value - system.fabric.cost_usd
+        extra = bill.total(PRICE).value - system.fabric.cost_usd
         total = changed.fabric.cost_usd + extra
-        assert bill.total("price_usd").low <= total <= bill.total("price_usd").high
+        assert bill.total(PRICE).low <= total <= bill.total(PRICE).high
 
 
 @pytest.mark.slow
