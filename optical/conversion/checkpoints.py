@@ -1,4 +1,8 @@
-"""Functions that the backward pass runs again, as torch's checkpoints have it: in the call of their layer."""
+"""Torch's activation checkpoints in converted models: functions are recomputed within their layer's call.
+
+A checkpointed function runs a second time in the backward pass, when the call of the layer around it has
+returned. Its products must still reach the core, with the draws of the first run.
+"""
 
 from __future__ import annotations
 
@@ -15,37 +19,39 @@ from optical.conversion.interception import Interception
 
 @functools.cache
 def follow_checkpoints() -> None:
-    """Let torch's checkpoints, of either kind, run a function again in the call of the layer that gave it.
+    """Patch both kinds of torch's checkpoints so that they recompute in the call that checkpointed.
 
-    A module that is recomputed is a call itself. A method or a function with products of its own is none, and
-    without the call around it, which has returned by then, its products would not reach the core.
+    A recomputed module opens a call of its own. A method or a function does not, and would have none.
     """
-    entries: Any = checkpoint._CheckpointFrame
+    non_reentrant: Any = checkpoint._CheckpointFrame
     reentrant: Any = checkpoint.CheckpointFunction
-    begin, run = entries.__init__, reentrant.forward
+    init, forward = non_reentrant.__init__, reentrant.forward
 
-    def begin_in_call(self: object, recompute: Callable[..., Any], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        begin(self, _in_present_call(recompute), *args, **kwargs)
+    def init_in_call(self: object, recompute: Callable[..., Any], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        init(self, _in_present_call(recompute), *args, **kwargs)
 
-    def run_in_call(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
-        again = _in_present_call(function)
-        outputs = run(ctx, function, *args)
-        ctx.run_function = again
+    def forward_in_call(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        recompute = _in_present_call(function)
+        outputs = forward(ctx, function, *args)
+        ctx.run_function = recompute
         return outputs
 
-    entries.__init__, reentrant.forward = begin_in_call, staticmethod(run_in_call)
+    non_reentrant.__init__, reentrant.forward = init_in_call, staticmethod(forward_in_call)
 
 
 def _in_present_call(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that always runs in the call of a converted layer as it stands now, if in one."""
+    """Return a function that runs in the present call of a converted layer, in its present state.
+
+    Outside converted layers the function itself.
+    """
     frame = current_frame()
     if frame is None:
         return function
-    kept = frame.copy()
+    saved = frame.copy()
 
-    def again(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def run_in_call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         outermost = current_frame() is None
-        with resumed(kept), Interception() if outermost else contextlib.nullcontext():
+        with resumed(saved), Interception() if outermost else contextlib.nullcontext():
             return function(*args, **kwargs)
 
-    return again
+    return run_in_call

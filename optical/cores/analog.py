@@ -216,12 +216,12 @@ class Array(ABC):
 
     @abstractmethod
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often everything happens in one product, or in each of many, on whole clusters."""
+        """Return the events (uses of parts) of one product, or of each of many, on whole clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalogCore(Array):
-    """Base of the analog cores: the fields that they share, and all that follows from their arrays."""
+    """Base of the analog cores: the fields that they share; costs and errors follow from their arrays."""
 
     counts: ClassVar[tuple[str, ...]] = ()
     """Fields that must be whole numbers from 1."""
@@ -232,7 +232,7 @@ class AnalogCore(Array):
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     chip_seed: int = 1
-    """Key of the chip, from which all that is fixed for it is drawn; a choice."""
+    """Seed of the chip, from which its fixed errors are drawn; a choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """Rounding of gradient operands in the DAC driver; stochastic rounding keeps their mean."""
     amplifier: Soa | None = None
@@ -248,7 +248,7 @@ class AnalogCore(Array):
     dac: Converter = shipped(Converter, "dac")
     """Operand converter, one per modulator."""
     driver: Driver | None = None
-    """Amplifier between a DAC and its modulator: `DRIVER` where nobody names another, and None beside a
+    """Amplifier between a DAC and its modulator: `DRIVER` unless another is named, and None beside a
     modulator that states the energy of its symbols whole."""
     adc: Converter = shipped(Converter, "adc")
     """Output converter."""
@@ -365,7 +365,7 @@ class AnalogCore(Array):
         )
 
     def load_energy_j(self, values: float) -> float:
-        """Return the energy of loading one core with so many values, what prepares them apart."""
+        """Return the energy of loading one core with a number of values, without that of preparing them."""
         return float(math.fsum(energy_j(self.used_parts, Events(values=values, loads=1)).values()))
 
     @cached_property
@@ -434,7 +434,7 @@ class AnalogCore(Array):
         )
 
     def source(self, lines: int = 1) -> Source:
-        """Return the light of the source, behind an amplifier that so many lines share if there is one."""
+        """Return the light of the source, behind an amplifier of all lines if there is one."""
         power_w, rin_db_per_hz = self.laser_power_w, self.laser.rin_db_per_hz
         if self.amplifier is None:
             return Source(launch_w=power_w, rin_db_per_hz=rin_db_per_hz)
@@ -526,14 +526,14 @@ class AnalogCore(Array):
         )
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase: one output, and what outputs have in common.
+        """Return the errors of products of a phase: those of one output, and those that outputs share.
 
         Notes
         -----
-        A gain is read with one product at full scale, the same for modulators and receivers; each modulator
-        is taken to be read by one receiver, though all of its row would tell of it. Where weights are held,
-        only the streamed operand has a converter that errs anew in every symbol; the other's share of
-        `encoding_variance` stays with each output.
+        A gain is measured with one product at full scale, the same for modulators and receivers; each
+        modulator is taken to be read by one receiver, though all of its row would tell of it. Where weights
+        are held, only the streamed operand has a converter that errs anew in every symbol; the other's share
+        of `encoding_variance` stays with each output.
         """
         spec, chip, array = self.output_record(phase), self.chip, self.array
         reading = self.reading_variance
@@ -576,14 +576,14 @@ class AnalogCore(Array):
 
 
 def lines_around(middle_m: float, count: int, spacing_hz: float) -> tuple[float, ...]:
-    """Return the frequencies of so many lines around a wavelength, rising."""
+    """Return the frequencies of a number of lines around a wavelength, ascending, Hz."""
     middle_hz = SPEED_OF_LIGHT_M_PER_S / middle_m
     spacing_hz = spacing_hz if math.isfinite(spacing_hz) else 0.0
     return tuple(middle_hz + (place - 0.5 * (count - 1)) * spacing_hz for place in range(count))
 
 
 def crossing_losses(crossing: PassiveElement, count: int) -> tuple[tuple[str, int, float], ...]:
-    """Return the losses of an operand that passes so many crossings: name, count and decibels of each."""
+    """Return the losses of an operand at a number of crossings: name, count and decibels of each element."""
     passed = (crossing.name, count, crossing.insertion_loss_db)
     layers = ("way to the other layer and back", 1, crossing.layer_loss_db)
     return (passed, layers) if crossing.layer_loss_db else (passed,)
@@ -676,16 +676,16 @@ def receiver_of(
 def integrating_receiver_of(
     core: AnalogCore, pair: IntegratingReceiver, gate: Integrator | None, source: Source, symbols: int
 ) -> Receiver:
-    """Return the receiver of outputs that integrate so many symbols between two readings.
+    """Return the receiver of outputs that integrate a number of symbols between two readings.
 
     Parameters
     ----------
     core : AnalogCore
-        Its modulator, rate and the pulses of its laser, if any, shape the symbols.
+        Core, whose modulator, rate and laser pulses, if any, shape the symbols.
     pair : IntegratingReceiver
         Balanced pair with its capacitor, which need not follow the symbols.
     gate : Integrator, optional
-        What lets the current through to the capacitor; none lets all of it through.
+        Gate of the current to the capacitor; None if it is always open.
     source : Source
         The light.
     symbols : int

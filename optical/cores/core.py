@@ -143,7 +143,7 @@ class Core(Protocol):
         ...
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase, from budget and converters alone."""
+        """Return the errors of products of a phase, from the link budget and the converters alone."""
         ...
 
     @property

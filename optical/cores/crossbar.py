@@ -268,7 +268,7 @@ class Crossbar(AnalogCore):
         return dataclasses.replace(super().output_record(phase), product_gain=gain)
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase, photons counted if they are to be."""
+        """Return the errors of products of a phase, with counted photons if `shot` says so."""
         return counted(super().analog(phase), self.link, self.shot)
 
     @property
@@ -279,7 +279,7 @@ class Crossbar(AnalogCore):
         return ArrayShape(rows=rows, columns=self.columns, length=length, lit_rows=self.rows, lines=lines)
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Parameters
         ----------

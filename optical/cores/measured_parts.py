@@ -410,7 +410,7 @@ class CombLines:
     """Relative intensity noise of the noisiest line; None where it is not told."""
 
     def brightest(self, count: int) -> CombLines:
-        """Return the neighbours, so many, whose weakest line is brightest.
+        """Return `count` neighbouring lines, those whose weakest line is brightest.
 
         Raises
         ------

@@ -385,7 +385,7 @@ class MziMesh(AnalogCore):
         return (SVD_FLOPS + ROTATION_FLOPS) * float(self.ports) ** 3
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
         -----

@@ -33,12 +33,12 @@ from simulator.units import to_si
 
 
 def samples_of(operator: Products, analog_length: int) -> Amount:
-    """Return how many analog samples a product takes."""
+    """Return the number of analog samples of a product."""
     return operator.batch * operator.m * operator.n * ceiling(operator.k / analog_length)
 
 
 def elements_of(operator: Products) -> Amount:
-    """Return how many operand elements a product has."""
+    """Return the number of operand elements of a product."""
     return operator.batch * operator.k * (operator.m + operator.n)
 
 
@@ -152,7 +152,7 @@ class BlockFloatCore(FormattedCore):
         return self.core.operand_bytes_per_symbol * self._with_scales
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase: the core's own errors, on blocks."""
+        """Return the errors of products of a phase: the inner core's, with scales of blocks."""
         return dataclasses.replace(self.core.analog(phase), scale=Scale.BLOCK)
 
     def work(self, operator: Products, cores: int) -> Work:
@@ -280,7 +280,7 @@ class ResidueCore(FormattedCore):
         return self.residues.sum_bits(self.analog_length, self.mantissa_bits)
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""
+        """Return the errors of products of a phase: rounding of mantissas, and misread remainders."""
         exact = AnalogSpec.ideal()
         return dataclasses.replace(
             exact,

@@ -294,11 +294,11 @@ class PcmCrossbar(AnalogCore):
         )
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
         -----
-        What is written stands for nothing: the next tile needs the cells, so a product of every kind and
+        No tile stays written, as the next one needs the cells: a product of every kind and
         phase writes all of its tiles.
         """
         return streaming(

@@ -66,7 +66,7 @@ from simulator.units import ratio_from_db, to_si
 
 
 def phase_misreading(noise: Reals, modulus: int) -> Reals:
-    """Return how likely one of `modulus` phases is read as another, 0 to 1.
+    """Return the chance that one of `modulus` phases is read as another, 0 to 1.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class PhaseChannel(Checked):
     difference currents are A cos(phi) and A sin(phi) with A = R sqrt(P L) times the receiver's gain. Each has
     the amplifier's noise, shot noise 2 q R (P + L)/2 B, intensity noise that the pair fails to reject, and
     its ADC's error; intensity noise of the product moves the amplitude and no phase. Phase errors of units,
-    arms and switches turn the phase by so many radians rms, which near the border counts as A times as much
+    arms and switches, in radians rms, turn the phase, which near the border counts as A times as much
     noise across it.
 
     Each digit of an operand that is 1 sends light through a segment and two switches that drop it, each that
@@ -654,7 +654,7 @@ class PhaseResidueCore:
         return self.residues.sum_bits(self.core.length, self.mantissa_bits)
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""
+        """Return the errors of products of a phase: rounding of mantissas, and misread remainders."""
         return dataclasses.replace(
             AnalogSpec.ideal(),
             dac_bits=float(self.mantissa_bits),
@@ -678,7 +678,7 @@ class PhaseResidueCore:
         return Events(symbols=self.core.length * rate_hz, samples=self.core.rows * rate_hz)
 
     def work(self, operator: Products, cores: int) -> Work:
-        """Return time and energy of one product on so many cores."""
+        """Return time and energy of one product on a number of cores."""
         core = self.core
         loads = tiled_loads(operator, inputs=core.length, outputs=core.rows, cores=cores)
         events = Events(

@@ -145,7 +145,7 @@ def unregister_core(name: str) -> None:
 
 
 def unanswered(core_class: object) -> list[str]:
-    """Return what a class lacks of the seam `Core` and of ``default``; all of it for what is no class."""
+    """Return the members of `Core`, and ``default``, that a class lacks; all of them if it is no class."""
     asked = [name for name in vars(Core) if not name.startswith("_")] + ["default"]
     if not isinstance(core_class, type):
         return asked
@@ -168,7 +168,8 @@ def load_core(name: str) -> Core:
     Parameters
     ----------
     name : str
-        Of a registered core, of a file's class (``FILE.py:CLASS``), or of an installed package's.
+        Name of a registered core, of a class in a file (``FILE.py:CLASS``), or of an installed package's
+        core.
 
     Raises
     ------
@@ -189,7 +190,7 @@ def load_core(name: str) -> Core:
 
 
 def _checked(name: str) -> Core:
-    """Return a core from outside the package; what its author got wrong is one sentence."""
+    """Return a core from outside the package after trying it; an error says in one sentence what is wrong."""
     with in_one_sentence(f"core '{name}': its default() fails"):
         core = CORES[name].build()
     if set(unanswered(type(core))) - {"default"}:
@@ -206,7 +207,7 @@ def _checked(name: str) -> Core:
 
 
 def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
-    """Yield what is wrong with a parts list."""
+    """Yield a sentence for each fault of a parts list."""
     if not isinstance(parts, tuple) or not parts or not all(isinstance(one, Part) for one in parts):
         yield f"parts must return a tuple of Part, the laser among them; got {parts!r:.60}"
     if not any(isinstance(part.device, Laser) for part in parts):
@@ -222,7 +223,7 @@ def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
 
 
 def wrong_answers(core: Core) -> Iterator[str]:
-    """Yield what is wrong with a core's parts, records and time and energy of a small product."""
+    """Yield a sentence for each fault of a core's parts and records, and of the work of a small product."""
     if not core.symbol_rate_hz >= LEAST_RATE_HZ:
         yield f"symbol_rate_hz is {core.symbol_rate_hz:g} symbols a second; write it in Hz, such as 5e9"
     yield from _wrong_parts(core.parts())

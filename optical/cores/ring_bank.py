@@ -262,7 +262,7 @@ class RingBank(AnalogCore):
         }
 
     def _left(self, variance: float, couplings: int) -> float:
-        """Return what is left of a crosstalk by so many couplings after they were measured."""
+        """Return the variance of crosstalk through a number of couplings that remains after calibration."""
         reading = self.reading_variance * UNIFORM_MEAN_SQUARE
         each = variance / couplings if couplings else 0.0
         return couplings * left_after(each, reading, self.chip.readings)
@@ -321,7 +321,7 @@ class RingBank(AnalogCore):
         return Reload(time_s=self.ring.settling_s, energy_j=self.load_energy_j(self.rings))
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
         -----

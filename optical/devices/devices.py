@@ -512,7 +512,7 @@ class Converter(ElectronicDevice):
         return dataclasses.replace(self, nominal_bits=bits, enob_bits=enob_bits, power_w=power_w)
 
     def interleaved(self, rate_hz: float) -> int:
-        """Return how many converters take turns to reach a rate."""
+        """Return the number of converters that must take turns to reach a rate."""
         return max(1, math.ceil(rate_hz / self.rate_hz))
 
 
@@ -679,5 +679,5 @@ class InterferometerArms(Named):
 
 
 def bytes_of_bits(bits: float) -> float:
-    """Return how many bytes a word of so many bits takes, packed."""
+    """Return the bytes of a word of a number of bits, packed."""
     return bits / BITS_PER_BYTE

@@ -45,7 +45,7 @@ class Wire(Named):
         return BITS_PER_BYTE * self.energy_j_per_bit_m * distance_m
 
     def clock_w(self, leaves: float, area_m2: float, rate_hz: float) -> float:
-        """Return the power of a clock tree to so many leaves spread evenly over an area.
+        """Return the power of a clock tree to a number of leaves spread evenly over an area.
 
         Notes
         -----
@@ -207,7 +207,7 @@ class DieYield(Named):
         return math.exp(-area_m2 * self.defects_per_cm2 * CENTIMETRES_PER_M**2)
 
     def share(self, clusters: int, built: int, cluster_m2: float) -> float:
-        """Return the share of dies with at least so many working clusters among those built, 0 to 1."""
+        """Return the share of dies with at least `clusters` working ones of those built, 0 to 1."""
         works = self.works(cluster_m2)
         if works == 0.0:
             return float(clusters == 0)

@@ -68,10 +68,10 @@ _AT_FULL_LOAD = (Per.SYMBOL, Per.SAMPLE, Per.RESULT)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Line of a parts list: so many of a device on each core, or so many uses of it for each event."""
+    """Line of a parts list: a number of devices on each core, or of uses of a device for each event."""
 
     name: str
-    """Component under which its power and energy are told."""
+    """Component to which its power and energy are counted."""
     device: Device
     """The device."""
     count: float
@@ -86,7 +86,7 @@ class Part:
     """Area of devices over that of the cell in which they are laid out, 0 to 1."""
 
     def times(self, copies: float) -> Part:
-        """Return the same part of so many copies of a core."""
+        """Return the same part for a number of copies of a core."""
         return dataclasses.replace(self, count=copies * self.count)
 
 
@@ -118,7 +118,7 @@ class Events:
     """Bytes between converters and buffer: streamed and loaded operands, partial sums."""
 
     def uses(self) -> dict[Per, Amount]:
-        """Return how often each kind of part is used, once for each of its count."""
+        """Return the uses of a part of count 1 by its kind of event."""
         return {
             Per.SYMBOL: self.symbols,
             Per.SAMPLE: self.samples,
@@ -150,7 +150,7 @@ def area_m2(parts: Iterable[Part], domain: Domain) -> dict[str, float]:
 
 
 def energy_j(parts: Iterable[Part], events: Events) -> dict[str, Amount]:
-    """Return the energy of so many events, by component."""
+    """Return the dynamic energy of events, by component."""
     found: dict[str, Amount] = {}
     uses = events.uses()
     for part in parts:
@@ -167,7 +167,7 @@ def full_load_w(parts: Iterable[Part], rates: Events) -> dict[str, float]:
     parts : iterable of Part
         Of one core.
     rates : Events
-        What happens in a second while operands stream past whatever is loaded.
+        Events per second while operands stream past loaded ones.
     """
     streaming = (part for part in parts if part.per in _AT_FULL_LOAD)
     return {name: float(power_w) for name, power_w in energy_j(streaming, rates).items()}

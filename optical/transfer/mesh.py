@@ -370,7 +370,7 @@ class Calibration:
             raise ParameterError(msg)
 
     def settings(self, layout: MeshLayout) -> int:
-        """Return how many times shifters are set, one after the other."""
+        """Return the number of settings of shifters, one after the other."""
         fringes = (3 if self.knows_couplers else 2) * layout.count + layout.modes - 1
         return fringes * self.fringe_points
 
@@ -575,7 +575,7 @@ class ProgrammedWeight:
         *,
         loss_db: float = 0.0,
     ) -> Complex:
-        """Return what the optics do, without the scale, shape (rows, columns).
+        """Return the transfer matrix of the optics, without the scale, shape (rows, columns).
 
         Parameters
         ----------
@@ -590,7 +590,7 @@ class ProgrammedWeight:
         return np.asarray((left[:, :rank] * self.attenuation) @ right[:rank])
 
     def matrix(self) -> Complex:
-        """Return the weight that comes out on perfect optics, shape (rows, columns)."""
+        """Return the weight that perfect optics realise, shape (rows, columns)."""
         return np.asarray(self.scale * self.transfer())
 
 
