@@ -136,7 +136,7 @@ def counted(spec: AnalogSpec, link: LinkBudget, shot: Shot) -> AnalogSpec:
 
 
 def mismatch_ratio(spec: AnalogSpec) -> dict[str, float]:
-    """Return noise over signal of a full-scale sample by what is unlike on a chip, if anything is.
+    """Return noise over signal of a full-scale sample by differences between a chip's parts, if any.
 
     Notes
     -----
@@ -317,7 +317,7 @@ class AnalogCore(Array):
 
     @property
     def modulator_loss_db(self) -> float:
-        """Loss of a modulator for an operand at full scale, with what its driver cannot reach."""
+        """Loss of a modulator at full scale of an operand, with the swing that its driver lacks."""
         return self.modulator.insertion_loss_db + self.modulator.drive_loss_db(self.driver, self.half_waves)
 
     @property
@@ -350,7 +350,7 @@ class AnalogCore(Array):
 
     @cached_property
     def used_parts(self) -> tuple[Part, ...]:
-        """Parts list without what only stands on the core, listed once."""
+        """Parts that events use: the parts list without static parts."""
         return tuple(part for part in self.parts() if part.per is not Per.CORE)
 
     def work(self, operator: Products, cores: int) -> Work:

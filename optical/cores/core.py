@@ -167,7 +167,7 @@ class Core(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TiledLoads:
-    """Schedule of one product on weight-stationary arrays: the operand that is loaded, and how often."""
+    """Schedule of one product on weight-stationary arrays: the operand that is loaded, and its loads."""
 
     second: Flag
     """Whether B is loaded and A streams, or the reverse."""

@@ -65,7 +65,7 @@ from simulator.units import to_si
 
 @dataclass(frozen=True, kw_only=True)
 class Crossbar(AnalogCore):
-    """One core of the coherent crossbar, with its share of what a cluster has in common.
+    """One core of the coherent crossbar, with its share of the parts that a cluster shares.
 
     Notes
     -----

@@ -137,7 +137,7 @@ class RealMatrixError(Checked):
 
     @property
     def hidden(self) -> float:
-        """Mean square of what couplers put into the other quadrature of one mesh, relative."""
+        """Mean square of the field that couplers of one mesh put into the other quadrature, relative."""
         return 2.0 * (self.ports - 1) * self.coupler_rad**2
 
     @property

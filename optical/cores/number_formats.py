@@ -53,7 +53,7 @@ def logic_parts(logic: FormatLogic, samples_hz: float) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FormattedCore(ABC):
-    """Base of cores that are another core with a number format around it: what the format leaves as it is."""
+    """Base of number formats around another core: all that the format does not change."""
 
     name: str
     """Name shown in tables and messages."""

@@ -87,7 +87,7 @@ class RescuedCore(FormattedCore):
 
     @property
     def full_load(self) -> Events:
-        """Events per second on one core with all parts at work, those of a format within included."""
+        """Events per second on one core with all parts at work, those of an inner number format included."""
         return self.core.full_load
 
 
@@ -295,7 +295,7 @@ _RESCUES: dict[str, Rescue] = {
 RESCUES: Mapping[str, Rescue] = MappingProxyType(_RESCUES)
 """Rescues by name, as in ``crossbar+rotation+block``: the first is the innermost."""
 JOINT = "+"
-"""Stands between a core's name and those of rescues."""
+"""Separator of a core's name and those of rescues."""
 
 
 def split_name(name: str, cores: Container[str]) -> tuple[str, tuple[str, ...]]:

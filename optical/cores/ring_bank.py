@@ -237,7 +237,7 @@ class RingBank(AnalogCore):
         return self.setting_errors() | self.crosstalk_errors()
 
     def setting_errors(self) -> dict[str, float]:
-        """Return the variance of a weight by what sets it anew at each load."""
+        """Return the variance of a weight by errors that are drawn anew at each load."""
         return {
             "lock": quantiser_variance(self.ring.setting_bits),
             "driver": quantiser_variance(self.tuning_dac.enob_bits),

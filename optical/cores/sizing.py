@@ -147,7 +147,7 @@ def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, 
 
 
 class _Search(Generic[CoreT]):
-    """Powers of a core's laser and what it delivers there; a place is the logarithm of a relative power."""
+    """Laser powers of a core and its precision there; a place is the logarithm of a relative power."""
 
     def __init__(self, core: CoreT, judge: Judge) -> None:
         self.core, self.judge = core, judge

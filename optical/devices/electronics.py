@@ -124,7 +124,7 @@ class DieLink(Named):
     energy_j_per_bit: float
     """Energy of a bit, both ends together."""
     field_area_m2: Positive
-    """Largest die, what a scanner exposes at once."""
+    """Largest die: the field that a scanner exposes at once."""
     bandwidth_bytes_per_s: Positive
     """Rate at which all links of a die together send."""
     area_m2: float
@@ -196,7 +196,7 @@ class DieYield(Named):
     spares: float
     """Most clusters of a die beyond those in use, over those in use; dimensionless."""
     silicon_share: Share
-    """Dies over the whole of what an accelerator costs to make, 0 to 1."""
+    """Cost of dies over the whole cost of making an accelerator, 0 to 1."""
     reference: Efficiency
     """Yield of the dies from whose price the price per area is taken, 0 to 1."""
     reference_area_m2: Positive
@@ -400,7 +400,7 @@ class Integrator(ElectronicDevice):
     """Area."""
 
     def poles_hz(self, rate_hz: float) -> tuple[float, ...]:
-        """Return no poles: what it averages over is in its weights."""
+        """Return no poles: its averaging is in its weights."""
         return ()
 
     def weights(self, rate_hz: float, steps: int) -> NDArray[np.float64]:

@@ -101,7 +101,7 @@ _KINDS: Mapping[str, tuple[Role, type]] = MappingProxyType(
         "waveguide_": (Role.WAVEGUIDE, Waveguide),
     }
 )
-"""Beginning of a name in the table of named parts, its role, and what is built of its rows."""
+"""Beginning of a name in the table of named parts, its role, and the class that its rows build."""
 _SHIPPED: Mapping[str, tuple[Role, type, Callable[[], Table]]] = MappingProxyType(
     {
         "adc": (Role.ADC, Converter, device_table),

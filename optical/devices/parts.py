@@ -1,4 +1,4 @@
-"""Parts list of a core: what stands on it and what each event uses; power, area and energy follow from it."""
+"""Parts list of a core: static parts, and uses of parts for each event; power, area and energy follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Domain(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Named(Checked):
-    """Base of what a table describes by rows; its numbers are at least 0, or as their types say."""
+    """Base of records that rows of a table describe; numbers are at least 0, or as their types say."""
 
     name: str
     """Name shown in tables, and in the path of light."""
@@ -113,7 +113,7 @@ class Events:
     operations: Amount = 0.0
     """Operations that prepare loads."""
     prepared_s: Amount = 0.0
-    """Time for which the busiest core waits for what prepares its loads."""
+    """Time for which the busiest core waits for the preparation of its loads."""
     operand_bytes: Amount = 0.0
     """Bytes between converters and buffer: streamed and loaded operands, partial sums."""
 

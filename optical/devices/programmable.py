@@ -61,7 +61,7 @@ class HeldPhase(Device, ABC):
 
     @property
     def setting_j(self) -> float:
-        """Energy of going from one random phase to another, beyond its converter and what holding takes."""
+        """Energy of going from one random phase to another, without the converter's and that of holding."""
         return 0.0
 
     @abstractmethod
@@ -303,9 +303,9 @@ class WeightRing(Named):
     carrier_hz: Positive
     """Optical frequency at which the quality factor holds."""
     drop_loss_db: float
-    """Loss of what it drops."""
+    """Loss of dropped light."""
     pass_loss_db: float
-    """Loss of what goes by far from resonance."""
+    """Loss of light that passes far from resonance."""
     tuning_w: float
     """Heater and lock, on average over weights, all the time."""
     settling_s: Positive

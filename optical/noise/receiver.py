@@ -56,7 +56,7 @@ class Symbols:
     operands: int
     """Operands that change every symbol: 2, or 1 where the other is held."""
     modulator_hz: tuple[float, ...]
-    """Poles of what sets the operands."""
+    """Poles of the modulators that set the operands."""
     ring_hz: tuple[float, ...] = ()
     """Poles that modulated light passes: half the linewidths of rings."""
     detector_hz: tuple[float, ...] = ()
@@ -121,7 +121,7 @@ class Reading:
     interference: float
     """Variance by products of other symbols and by jitter, per unit of (a b)^2 that is read."""
     bandwidth_hz: float
-    """Noise bandwidth of what enters at the amplifier, per symbol of a sample."""
+    """Noise bandwidth of the amplifier's input noise, per symbol of a sample."""
     light_bandwidth_hz: float
     """Noise bandwidth of photons as they arrive."""
     intensity_bandwidth_hz: float
@@ -275,7 +275,7 @@ def _pulse_jitter(symbols: Symbols, place: int, twice: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Receiver(Reading):
-    """Balanced pair with its amplifier as it reads symbols, and what light of a source brings to it."""
+    """Balanced pair with its amplifier as it reads symbols, and the noise of the source's light."""
 
     responsivity_a_per_w: float
     """Photocurrent per power."""
