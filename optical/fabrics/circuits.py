@@ -565,19 +565,18 @@ class _DemandBuilder:
             members = _without_repeats(visited[visited // self._domain == number])
             if len(members) < 2:
                 continue
-            if len(np.unique(members)) < len(members):
-                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
-            elif flows.kind is CollectiveKind.ALL_TO_ALL:
+            distinct = len(np.unique(members)) == len(members)
+            if distinct and flows.kind is CollectiveKind.ALL_TO_ALL:
                 sources, destinations = (side.ravel() for side in np.meshgrid(members, members))
                 differ = sources != destinations
                 pair_bytes = flows.size_bytes * len(vertices) / len(visited) / len(visited)
                 self.add_pairs(number, sources[differ], destinations[differ], pair_bytes)
-            elif len(members) < len(visited):
-                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
-            else:
+            elif distinct and len(members) == len(visited):
                 rings = self._rings.setdefault(number, {})
                 ring = tuple((members % self._domain).tolist())
                 rings[ring] = rings.get(ring, 0.0) + flows.size_bytes
+            else:  # a ring that leaves the domain, or passes a vertex twice: from neighbour to neighbour
+                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
 
     def add_flows(self, flows: Flows, sources: np.ndarray, destinations: np.ndarray) -> None:
         """Add flows from vertices to vertices, [F] each, and their way back where they are uneven."""
