@@ -78,13 +78,13 @@ from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, ratio_from_db
 
 @cache
 def default_chip() -> Chip:
-    """Return the chip of today's parts, taken to be calibrated without noise unless told otherwise."""
+    """Return the chip of today's parts; unless its fields say otherwise, calibrated without noise."""
     return device_table().build(Chip, "chip")
 
 
 @cache
 def default_interfering_chip(*, on_lines: bool) -> Chip:
-    """Return the same of a core whose operands interfere, on one wavelength or on the lines of a comb."""
+    """Return the chip of a core whose operands interfere, on one wavelength or on the lines of a comb."""
     table = device_table()
     grid = table.build(LineGrid, "comb_lines") if on_lines else None
     return dataclasses.replace(default_chip(), coupler=table.build(NodeCoupler, "node_coupler"), grid=grid)
@@ -92,7 +92,7 @@ def default_interfering_chip(*, on_lines: bool) -> Chip:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayShape:
-    """Parts that products of an array have for themselves, and outputs that see one line."""
+    """Numbers of parts of an array that products do not share, and of outputs that share light."""
 
     rows: int
     """Rows of the first operand with modulators of their own, or vectors that pass at once."""
@@ -140,7 +140,7 @@ def mismatch_ratio(spec: AnalogSpec) -> dict[str, float]:
 
     Notes
     -----
-    Gains of a sum's positions are independent, that of the receiver is one for all of them. What a
+    Gains of a sum's positions are independent; the receiver's is common to them. Differences that a
     cell or a load adds is named by its core. Couplers do not show: all operands at full scale, a^2 = b^2.
     """
     chip = spec.chip
@@ -154,7 +154,7 @@ DEFAULT_MODULATOR = "mzm_tfln_5mm"
 DRIVER = "driver_sige_2025"
 DEFAULT_FEED = "waveguide_sin_2014"
 DEFAULT_CROSSING = "crossing_mmi_2020"
-"""Modulator, driver, feed and crossing where nobody names others, the same in all cores: of the described
+"""Default modulator, driver, feed and crossing, the same in all cores: of the described
 parts whose losses are published those that take least energy in the default core at the precision of fp8
 (`heliograph core parts`)."""
 GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
@@ -162,12 +162,12 @@ GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 
 
 def usual_driver() -> Driver:
-    """Return the driver of a modulator where nobody names another."""
+    """Return the default driver of a modulator."""
     return named_parts_table().build(Driver, DRIVER)
 
 
 class Array(ABC):
-    """Array of an analog core: the part of its description that no other core shares."""
+    """Array of an analog core: the properties that differ from core to core."""
 
     name: str
     """Name shown in tables and messages."""
@@ -736,7 +736,7 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
 
 
 def readout_parts(core: AnalogCore, readout: Integrator | Sampler) -> tuple[Part, ...]:
-    """Return the readouts, one for each output, as they stand and as they are used by samples."""
+    """Return the readouts, one for each output, and their uses by samples."""
     return (
         Part("readout", readout, 1, readout.sample_energy_j, Per.SAMPLE),
         Part("readout", readout, core.receivers),
@@ -744,14 +744,14 @@ def readout_parts(core: AnalogCore, readout: Integrator | Sampler) -> tuple[Part
 
 
 def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:
-    """Return modulators and converters, as they stand and as they are used by symbols and samples.
+    """Return modulators and converters, and their uses by symbols and samples.
 
     Parameters
     ----------
     core : AnalogCore
-        The core; converters that are slower than it take turns.
+        Core; converters slower than its symbols take turns.
     adcs : float, optional
-        Output converters, an adder with each; one for every output, taking turns, if not told.
+        Output converters, an adder with each; None for one at every output, or several that take turns.
     """
     dacs = core.modulators * core.dac.interleaved(core.symbol_rate_hz)
     adders = core.receivers if adcs is None else adcs

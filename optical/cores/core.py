@@ -148,7 +148,7 @@ class Core(Protocol):
 
     @property
     def calibration(self) -> CalibrationCost:
-        """Cost of learning the errors of the chip, once; zero where nothing is learnt."""
+        """Cost of calibrating the errors of the chip once; zero without calibration."""
         ...
 
     def work(self, operator: Products, cores: int) -> Work:
@@ -225,4 +225,4 @@ def tiled_loads(operator: Products, *, inputs: int, outputs: int, cores: int) ->
 PARTIAL_SUM_BYTES = 4.0
 """Bytes of a partial sum in the buffer."""
 NOTHING_RELOADED = Reload()
-"""A core into which nothing is loaded."""
+"""Reload of a core into which no operand is loaded: no time, energy or wear."""

@@ -321,7 +321,7 @@ class Crossbar(AnalogCore):
         return self._parts(0.5 * self.detector.bias_w(self.link.pair_w))
 
     def _parts(self, biased_w: float) -> tuple[Part, ...]:
-        """Return the parts list with so much power of a detector, which hangs on light, that on areas."""
+        """Return the parts list, with a bias power of each detector, which depends on the light."""
         trees, fill = (self.rows + self.columns) * max(self.rows, self.columns), self.layout.node_fill
         held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
         rings = 2.0 * self.modulators

@@ -1,4 +1,4 @@
-"""Registry of the cores that can be asked for by name; a core from outside joins with one call."""
+"""Registry of the cores by name; a core from outside joins with one call."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ LEAST_RATE_HZ = 1e6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoreKind:
-    """Core that can be asked for by name."""
+    """Core that can be loaded by name."""
 
     build: Callable[[], Core]
     """Makes the core of today's parts."""
     summary: str
-    """One line that tells the core from the others."""
+    """Description of the core in one line."""
     sides: tuple[str, ...]
-    """Counts of its array that grow together when a larger core is asked for, as `replace_at` takes them."""
+    """Counts of its array that grow together in a larger core, as paths for `replace_at`."""
 
 
 _CORES: dict[str, CoreKind] = {

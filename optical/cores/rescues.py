@@ -265,12 +265,12 @@ class SlicedCore(RescuedCore):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rescue:
-    """Rescue that can be asked for by name."""
+    """Rescue that can be taken by name."""
 
     build: Callable[[Core, str], Core]
     """Puts it around a core, under a name."""
     summary: str
-    """One line that tells it from the others."""
+    """Description in one line."""
 
 
 _RESCUES: dict[str, Rescue] = {

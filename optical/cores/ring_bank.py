@@ -249,10 +249,10 @@ class RingBank(AnalogCore):
         Notes
         -----
         The correction is a curve of each weight's own (to degree 7) and the inverse of a measured matrix of
-        straight lines in the others' weights; it takes out what is of that form, spectral tails, heat and
+        straight lines in the others' weights; it removes errors of that form, spectral tails, heat and
         interference at fixed phases alike, but for the noise of measuring it (`left_after`): each coefficient
-        is read `averages` times. What hangs on two weights together stays. Lines alone, without the own
-        curve, would leave fifteen times as much.
+        is read `averages` times. Errors that depend on two weights together stay. Lines alone, without the
+        own curve, would leave fifteen times as much.
         """
         heat = self.crosstalk.slope_square * self.layout.heater_square(self.wavelengths)
         beside = self.wavelengths - 1

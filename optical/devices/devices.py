@@ -303,17 +303,17 @@ class PassiveElement(Device):
 
     @property
     def leak(self) -> float:
-        """Share of power that leaves by a way that is not meant; none where nothing is told of it."""
+        """Share of power that leaks into other ports; 0 if unknown."""
         return 0.0
 
     @property
     def layer_loss_db(self) -> float:
-        """Loss of changing to another layer and back; none where nothing is told of it."""
+        """Loss of changing to another layer and back; 0 if unknown."""
         return 0.0
 
     @property
     def pole_hz(self) -> float:
-        """Bandwidth of modulated light; infinite where nothing is told of it."""
+        """Bandwidth of modulated light; infinite if unknown."""
         return math.inf
 
 

@@ -227,7 +227,7 @@ class Block:
     price_usd: float
     """Price of all its dies, each at that of finished accelerators per area."""
     stack_usd: float
-    """Price of the dearest of those that are stacked: memory, package and test stand round a stack once."""
+    """Price of the dearest stacked die, to which memory, package and test of a stack are in proportion."""
 
 
 NOTHING = Block(area_m2=0.0, price_usd=0.0, stack_usd=0.0)

@@ -140,7 +140,7 @@ def schreier_db(power_w: float, rate_hz: float, enob_bits: float) -> float:
 
 
 MOST_LOSS_DB, MOST_CARRIED_DB = 1.0, 10.0
-"""Loss by nonlinear absorption from which it is told, beside being charged, and from which a waveguide does
+"""Loss by nonlinear absorption from which it is reported as a limit, and from which a waveguide does
 not carry the light; choices."""
 
 SOURCE = "source"
@@ -175,9 +175,9 @@ class Light:
     ring_w: float
     """Power of a line at a ring on resonance with it; 0 without rings."""
     detector_a: float
-    """Largest photocurrent of one detector, all lines together; 0 where it is not told."""
+    """Largest photocurrent of one detector, all lines together; 0 if unknown."""
     comb_line_w: float | None = None
-    """Power of a line that its comb has given; None where it is not told, or there is no comb."""
+    """Largest measured power of a line of the comb; None if unknown or without a comb."""
 
 
 @dataclass(frozen=True, kw_only=True)

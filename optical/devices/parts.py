@@ -45,7 +45,7 @@ class Per(Enum):
     """Unit by which a part is counted."""
 
     CORE = "core"
-    """Devices that stand on one core: they cover area, and draw their power whether or not it works."""
+    """Devices on one core: they cover area, and draw their power whether or not it works."""
     SYMBOL = "symbol"
     """Uses for one operand symbol."""
     SAMPLE = "sample"
@@ -63,7 +63,7 @@ class Per(Enum):
 
 
 _AT_FULL_LOAD = (Per.SYMBOL, Per.SAMPLE, Per.RESULT)
-"""Events while operands stream without end: nothing is loaded, elements are sent again and again."""
+"""Events while operands stream without end: without loads, and with elements that are prepared already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Part:
     count: float
     """Number of them; shared ones in proportion, dimensionless."""
     each: float | None = None
-    """Power of one that stands on a core, W, or energy of one use, J; None if passive."""
+    """Power of one device on a core, W, or energy of one use, J; None if passive."""
     per: Per = Per.CORE
     """Unit of the count."""
     within: str | None = None

@@ -255,7 +255,7 @@ class PcmCell(Device):
     contrast_db: Positive
     """Clear over opaque transmission."""
     level_bits: Positive
-    """Levels between the two that programming tells apart, as bits."""
+    """Levels that programming can distinguish between the extremes, as bits."""
     full_write_j: float
     """Energy of a write from clear to opaque or back; in proportion for part of the way, in decibels."""
     write_s: Positive
@@ -325,7 +325,7 @@ class WeightRing(Named):
 
     @property
     def channels(self) -> int:
-        """Wavelengths that a bank of such rings can tell apart."""
+        """Wavelengths that a bank of such rings can separate."""
         return math.floor(self.finesse / CHANNEL_LINEWIDTHS)
 
 

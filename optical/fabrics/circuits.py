@@ -606,7 +606,7 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
     A group of a collective is a ring of its members' vertices, and may take circuits of any stride.
     All-to-alls are pairs instead, each member's bytes spread evenly over the others. A ring that passes
     through several domains, or twice through a vertex, is part of a collective of two levels, which goes from
-    neighbour to neighbour: pairs, as circuits of other strides would serve nobody. All other flows are pairs.
+    neighbour to neighbour: pairs, as circuits of other strides would be idle. All other flows are pairs.
     Uneven ones, to experts, come back, so that both directions count.
     """
     builder = _DemandBuilder(domain)

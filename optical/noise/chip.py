@@ -20,11 +20,11 @@ class Mismatch(StrEnum):
     """Differences between like parts of a chip that reach its products."""
 
     NONE = "none"
-    """Nothing: parts are alike, or calibrated without noise."""
+    """None: parts are alike, or calibrated without noise."""
     CALIBRATED = "calibrated"
     """Remainder after a calibration with the core's own noisy receivers."""
     RAW = "raw"
-    """All of it: nobody calibrates."""
+    """All differences: no calibration."""
 
 
 class LaserNoise(StrEnum):
@@ -116,7 +116,7 @@ class Chip(Named):
 
     @property
     def readings(self) -> int:
-        """Readings of each thing that a calibration learns; none where nobody calibrates."""
+        """Readings of each quantity that a calibration learns; 0 without calibration."""
         return 0 if self.mismatch is Mismatch.RAW else self.averages
 
     def gain_variance(self, deviation: float, reading_variance: float) -> float:

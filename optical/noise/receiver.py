@@ -33,7 +33,7 @@ OTHER_NOISE = 1e-3
 PULSE_TIMES = 32
 """Places of the pulse within the symbol that are tried."""
 LEAST_GAIN = 1e-9
-"""Gain below which nothing is read, dimensionless."""
+"""Least gain of a reading, so that it can be divided by; dimensionless."""
 SUMMED_MOST = 8
 """Symbols of a sample over which correlations of amplifier noise are followed; more change nothing."""
 

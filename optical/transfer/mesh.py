@@ -598,7 +598,7 @@ class ProgrammedWeight:
 
 
 def program_weight(weight: Complex | Real, shape: MeshShape = MeshShape.CLEMENTS) -> ProgrammedWeight:
-    """Return the settings that put a weight on passive optics.
+    """Return the settings with which passive optics realise a weight.
 
     Parameters
     ----------
