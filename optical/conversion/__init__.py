@@ -2,10 +2,9 @@
 
 - `convert`: converts a model and turns it back.
 - `policy`: which products the core runs, and which electronics.
-- `interception`: catches every torch function that a converted layer calls.
+- `interception`: catches every torch function that a converted layer calls, in recomputations too.
 - `products`: rewrites layers and functions of torch as matrix products.
 - `frames`: the running layer, its call and its noise key, from which products draw.
-- `checkpoints`: recomputation in the backward pass within the same call.
 - `report`: a table of all products and where they run.
 """
 

@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from optical.conversion.checkpoints import follow_checkpoints
 from optical.conversion.frames import Conversion, NoiseKey, Site, TensorKey, current_frame, entered, opened
-from optical.conversion.interception import Interception, show_to_compilers
+from optical.conversion.interception import Interception, follow_checkpoints, show_to_compilers
 from optical.conversion.policy import (
     Hardware,
     Policy,

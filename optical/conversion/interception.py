@@ -3,11 +3,14 @@
 `_REPLACED` maps functions of torch to their replacements, made of matrix products (`products`). Functions in
 `_NOT_REPLACEABLE` have products that no replacement covers, and are refused in layers that use the core.
 `watch_products` counts the products by the unit that ran them, so that none escapes unseen.
+`show_to_compilers` and `follow_checkpoints` extend interception to compiled graphs and to functions that
+torch's checkpoints recompute.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +21,10 @@ from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from optical.conversion.frames import Frame, current_frame, current_product, running
+from optical.conversion.frames import Frame, current_frame, current_product, resumed, running
 from optical.conversion.policy import ProductKind
 from optical.conversion.products import (
     MULTI_HEAD_ATTENTION,
@@ -313,6 +317,48 @@ def show_to_compilers() -> None:
 
     get_overridable_functions().update(_REPLACED)
     get_overridable_functions().update(_NOT_REPLACEABLE)
+
+
+@functools.cache
+def follow_checkpoints() -> None:
+    """Patch both kinds of torch's checkpoints so that they recompute in the call that checkpointed.
+
+    A checkpointed function runs a second time in the backward pass, when the call of the layer around it has
+    returned; its products must still reach the core, with the draws of the first run. A recomputed module
+    opens a call of its own; a method or a function would have none.
+    """
+    non_reentrant: Any = checkpoint._CheckpointFrame
+    reentrant: Any = checkpoint.CheckpointFunction
+    init, forward = non_reentrant.__init__, reentrant.forward
+
+    def init_in_call(self: object, recompute: Callable[..., Any], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        init(self, _in_present_call(recompute), *args, **kwargs)
+
+    def forward_in_call(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        recompute = _in_present_call(function)
+        outputs = forward(ctx, function, *args)
+        ctx.run_function = recompute
+        return outputs
+
+    non_reentrant.__init__, reentrant.forward = init_in_call, staticmethod(forward_in_call)
+
+
+def _in_present_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs in the present call of a converted layer, in its present state.
+
+    Outside converted layers the function itself.
+    """
+    frame = current_frame()
+    if frame is None:
+        return function
+    saved = frame.copy()
+
+    def run_in_call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        outermost = current_frame() is None
+        with resumed(saved), Interception() if outermost else contextlib.nullcontext():
+            return function(*args, **kwargs)
+
+    return run_in_call
 
 
 _PLAIN_NAMES = {"mat2": "other", "vec": "other", "tensor": "other"}
