@@ -231,14 +231,14 @@ class ResidueCore(FormattedCore):
     @property
     def calibration(self) -> CalibrationCost:
         """Cost of learning the errors of all copies at once."""
-        one = self.core.calibration
-        return dataclasses.replace(one, energy_j=self.parallel * one.energy_j)
+        calibration = self.core.calibration
+        return dataclasses.replace(calibration, energy_j=self.parallel * calibration.energy_j)
 
     @property
     def reload(self) -> Reload:
         """Time, energy and wear of loading all copies for one modulus each."""
-        one = self.core.reload
-        return dataclasses.replace(one, energy_j=self.parallel * one.energy_j)
+        reload = self.core.reload
+        return dataclasses.replace(reload, energy_j=self.parallel * reload.energy_j)
 
     @property
     def peak_macs_per_s(self) -> float:
@@ -324,9 +324,11 @@ class ResidueCore(FormattedCore):
     @property
     def full_load(self) -> Events:
         """Events per second on one core with all copies at work."""
-        one = self.core.full_load
+        of_copy = self.core.full_load
         return Events(
-            symbols=self.parallel * one.symbols, samples=self.parallel * one.samples, results=self.samples_hz
+            symbols=self.parallel * of_copy.symbols,
+            samples=self.parallel * of_copy.samples,
+            results=self.samples_hz,
         )
 
 
@@ -353,13 +355,12 @@ def in_short_residues(core: Crossbar, name: str) -> ResidueCore:
     -----
     The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have 8 times the plain
     crossbar's power and are 0.8 nm apart, its rings are 30 GHz wide and its gates open for half a symbol,
-    which with today's parts makes a sample wrong less than once in 3,000; more light than
-    that no GPU's power has. Two cores share a modulator, not
-    four, so that a cluster of all moduli fits the power of a GPU.
+    which with today's parts makes a sample wrong less than once in 3,000; the power of a GPU allows no more
+    light. Two cores share a modulator, not four, so that a cluster of all moduli fits the power of a GPU.
     """
     apart_m = to_si("spacing_m", 0.8, "nm")
     grid = None if core.chip.grid is None else dataclasses.replace(core.chip.grid, spacing_m=apart_m)
-    short = dataclasses.replace(
+    crossbar = dataclasses.replace(
         core,
         chip=dataclasses.replace(core.chip, grid=grid),
         wavelengths=4,
@@ -370,7 +371,7 @@ def in_short_residues(core: Crossbar, name: str) -> ResidueCore:
         router=dataclasses.replace(core.router, linewidth_hz=to_si("linewidth_hz", 30.0, "GHz")),
         readout=dataclasses.replace(device_table().build(Integrator, "integrator"), window=0.5),
     )
-    return in_residues(short, name, moduli=(3, 4, 5, 7), mantissa_bits=4)
+    return in_residues(crossbar, name, moduli=(3, 4, 5, 7), mantissa_bits=4)
 
 
 @cache

@@ -55,10 +55,10 @@ def core_precision(core: Core, products: Sequence[Product]) -> Precision:
         If its link does not close.
     """
     groups: dict[Phase, list[Product]] = {}
-    for one in products:
-        groups.setdefault(one.phase, []).append(one)
+    for product in products:
+        groups.setdefault(product.phase, []).append(product)
     return average(
-        (math.fsum(one.weight for one in group), predicted_of(core.analog(phase), tuple(group)))
+        (math.fsum(product.weight for product in group), predicted_of(core.analog(phase), tuple(group)))
         for phase, group in groups.items()
     )
 
