@@ -1,8 +1,8 @@
 """A photonic chip as a compute unit: clusters of cores of any kind and a buffer, beside a shared memory.
 
-Not charged here: the memory's static power, which the node charges once for all its units, and the drivers of
-modulators, which stand on the cores. The search for each row's full scale is no pass of its own: whoever
-writes an operand sees every element of it, and compares it with the largest so far.
+Not counted here: the memory's static power, which the node counts once for all its units, and the drivers of
+modulators, which are parts of the cores. The full scale of each row needs no pass of its own: the unit that
+writes an operand compares each element with the largest so far.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_LASER_W = 1e6
-"""Light of one source beyond which a number is a slip: no source of a chip has a megawatt."""
+"""Light of one source that counts as a slip of the pen: no source of a chip has a megawatt."""
 
 
 def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
@@ -70,23 +70,23 @@ def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
     - columns of B stay: KN + MK ceil(N/r) + MN;
     - a square block of C stays, b = sqrt(S) wide: MK ceil(N/b) + KN ceil(M/b) + MN.
 
-    What stays on chip (`MatMul.on_chip`) counts nothing.
-    When the smaller operand fits, the first two touch everything once. The third is within a rounding of the
-    lower bound 2MNK/sqrt(S) of Hong and Kung (1981).
+    Operands that stay on chip (`MatMul.on_chip`) count nothing. Where the smaller operand fits, the first two
+    read everything once. The third is within a rounding of the lower bound 2MNK/sqrt(S) of Hong and Kung
+    (1981).
     """
     m, k, n = operator.m, operator.k, operator.n
     capacity = buffer_bytes / operator.element_bytes
     a, b, c = operator.elements_off_chip
     lines, block = floored(capacity / k), math.floor(math.sqrt(capacity))
     blocks = a * ceiling(n / block) + b * ceiling(m / block) if block else a * n + b * m
-    some = larger(lines, 1)
-    whole_lines = smaller(a + b * ceiling(m / some), b + a * ceiling(n / some))
+    group = larger(lines, 1)
+    whole_lines = smaller(a + b * ceiling(m / group), b + a * ceiling(n / group))
     reads = choose(lines >= 1, smaller(blocks, whole_lines), blocks)
     return operator.batch * (reads * operator.element_bytes + c * operator.moved_per_result)
 
 
 def proportionate_buffer_bytes(core: Core, cores: int) -> float:
-    """Return the capacity of a buffer that is to so many cores what the published one is to its chip.
+    """Return the capacity of a buffer in the same ratio to its cores' rate as on the published chip.
 
     Notes
     -----
@@ -121,13 +121,13 @@ class Costs:
     """Time the host needs to issue each."""
 
 
-def _shipped_whole(name: str) -> float:
+def _shipped_with_overhead(name: str) -> float:
     """Return a number of whole photonic chips from the table."""
     return float(getattr(device_table().build(WholeChip, "photonic"), name))
 
 
-def _added(parts: dict[str, Amount], more: Mapping[str, Amount]) -> dict[str, Amount]:
-    """Return two breakdowns as one, parts of the same name together."""
+def _merged(parts: dict[str, Amount], more: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Return two breakdowns as one, amounts of the same name added up."""
     return parts | {name: parts[name] + amount if name in parts else amount for name, amount in more.items()}
 
 
@@ -138,19 +138,19 @@ class PhotonicUnit:
     Notes
     -----
     *Floor plan.* Photonic and electronic dies are stacked, so that a cluster covers the larger of its two
-    areas, and has its share of the buffer beside it. A word on its way to a converter crosses the cluster, a
-    byte from or to memory the die; each way is the mean one between two points of a square. The chip is cut
-    into as many dies, with as many spare clusters, as costs least (`ChipElectronics.cuts`): more than a
-    scanner's field is several, and bytes of memory then cross from one to another, which takes energy, time,
-    area and packaging. Dies with a defect are not sold unless spare clusters take over (`DieYield`).
+    areas, its share of the buffer included. A word on its way to a converter crosses the cluster, a byte from
+    or to memory the die, each over the mean distance of two points in a square. The chip is cut into the
+    number of dies, with the number of spare clusters, that costs least (`ChipElectronics.cuts`); a chip
+    larger than a scanner's field must be cut. Bytes of memory then cross between dies, which takes energy,
+    time, area and packaging. Dies with a defect are not sold unless spare clusters take over (`DieYield`).
 
-    *Whole chip.* Regulators lose a share of all that the unit draws. What parts do not explain of built chips
-    is `overhead`, a factor on all power and energy of the unit, static and dynamic, regulators included; the
-    memory, the vector lanes and idle power are not multiplied.
+    *Whole chip.* Regulators lose a share of the unit's power. `overhead` is the power of built chips that
+    parts do not explain: a factor on all power and energy of the unit, static and dynamic, regulators
+    included. The memory, the vector lanes and idle power are not multiplied.
 
-    *Power limit.* Cores and memory share what a limit leaves to work as they use it: products that take more
-    energy than it allows in their time take longer, at the same energy. A GPU does so by its clock
-    (`electronic.gpu.slowdown`); symbols here come at their rate with pauses between.
+    *Power limit.* Products that would exceed the power that the limit leaves to cores and memory take longer,
+    at the same energy: symbols keep their rate, with pauses between. (A GPU lowers its clock instead,
+    `electronic.gpu.slowdown`.)
 
     Raises
     ------
@@ -174,9 +174,11 @@ class PhotonicUnit:
     """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
     electronics: ChipElectronics = field(default_factory=ChipElectronics)
     """Electronics that feed converters and cores."""
-    overhead: float = field(default_factory=lambda: _shipped_whole("overhead"))
+    overhead: float = field(default_factory=lambda: _shipped_with_overhead("overhead"))
     """Power and energy of the built chip over that of its parts, dimensionless; 1 is parts only."""
-    calibration_interval_s: float = field(default_factory=lambda: _shipped_whole("calibration_interval_s"))
+    calibration_interval_s: float = field(
+        default_factory=lambda: _shipped_with_overhead("calibration_interval_s")
+    )
     """Time between two calibrations, during which nothing is multiplied."""
     photonic_die: Die = shipped(Die, "photonic_die")
     """Price of photonic area."""
@@ -214,7 +216,7 @@ class PhotonicUnit:
             raise ParameterError(msg)
 
     def _check_source(self) -> None:
-        """Raise an error unless light and chip of a core can be: their bounds are those of any core."""
+        """Raise an error if a laser power or a chip seed of the core is out of range, also in inner cores."""
         for path, value in numeric_leaves(self.core, "laser_power_w", "chip_seed").items():
             name = path.rpartition(".")[2]
             shown = f"{self.core.name}: {name}"
@@ -247,16 +249,17 @@ class PhotonicUnit:
         return 2.0 * self.peak_macs_per_s
 
     @property
-    def _paid(self) -> StepPenalties:
+    def _step_penalties(self) -> StepPenalties:
+        """Penalties within a step; none for the unit by itself."""
         return self.penalties or NO_PENALTIES
 
     @cached_property
     def listed(self) -> tuple[Part, ...]:
-        """Parts list of one core, made once."""
+        """Parts list of one core."""
         return self.core.parts()
 
     def _converters(self, name: str) -> float:
-        """Return how many converters of one name a core has."""
+        """Return the number of converters of one name in a core."""
         counted = (part for part in self.listed if part.per is Per.CORE and part.name == name)
         return math.fsum(part.count for part in counted if isinstance(part.device, Converter))
 
@@ -269,26 +272,22 @@ class PhotonicUnit:
     @cached_property
     def cluster_footprint_m2(self) -> float:
         """Area that a cluster covers with its share of the buffer, dies stacked."""
-        cluster = self.core.cluster
-        return (
-            cluster
-            / self.cores
-            * max(self._domain_area_m2(Domain.PHOTONIC), self._domain_area_m2(Domain.ELECTRONIC))
-        )
+        stacked_m2 = max(self._domain_area_m2(Domain.PHOTONIC), self._domain_area_m2(Domain.ELECTRONIC))
+        return self.core.cluster / self.cores * stacked_m2
 
     def _domain_area_m2(self, domain: Domain) -> float:
         """Return the area of all dies of one kind."""
         cores = self.cores * math.fsum(area_m2(self.listed, domain).values())
-        return cores if domain is Domain.PHOTONIC else cores + math.fsum(self._more_area_m2().values())
+        return cores if domain is Domain.PHOTONIC else cores + math.fsum(self._electronics_area_m2().values())
 
-    def _more_area_m2(self) -> dict[str, float]:
+    def _electronics_area_m2(self) -> dict[str, float]:
         """Return the area of the electronics besides the cores, by part."""
-        more, clusters = self.electronics, self.cores / self.core.cluster
+        chip, clusters = self.electronics, self.cores / self.core.cluster
         return {
             "sram": self.sram.bank_area_m2 * self.sram_bytes / self.sram.bank_bytes,
-            "serialiser": more.serialiser.area_m2 * self.cores * self._converters("dac"),
-            "gain stage": more.gain.area_m2 * self.cores * self._converters("adc"),
-            "control": (more.sequencer.area_m2 + more.clock.area_m2) * clusters,
+            "serialiser": chip.serialiser.area_m2 * self.cores * self._converters("dac"),
+            "gain stage": chip.gain.area_m2 * self.cores * self._converters("adc"),
+            "control": (chip.sequencer.area_m2 + chip.clock.area_m2) * clusters,
         }
 
     @cached_property
@@ -315,7 +314,7 @@ class PhotonicUnit:
 
     @property
     def other_cuts(self) -> str:
-        """Clause that says what the next numbers of dies would cost."""
+        """Clause with the cost of the next smaller and larger numbers of dies, for reports."""
         others = {cut.dies: cut.price_usd for cut in reversed(self.cuts) if cut.dies != self.dies}
         near = sorted(sorted(others, key=lambda dies: abs(dies - self.dies))[:2])
         costs = (f"{dies} would cost {others[dies] / self.price_usd - 1.0:+.1%}" for dies in near)
@@ -328,12 +327,12 @@ class PhotonicUnit:
 
     @property
     def word_distance_m(self) -> float:
-        """Mean way of a word from the buffer to a converter."""
+        """Mean distance of a word from the buffer to a converter."""
         return mean_distance_m(self.cluster_footprint_m2)
 
     @property
     def memory_distance_m(self) -> float:
-        """Mean way of a byte between the memory's interface and the buffer, on one die."""
+        """Mean distance of a byte between the memory's interface and the buffer, on one die."""
         return mean_distance_m(self.cut.die_m2)
 
     @property
@@ -351,8 +350,8 @@ class PhotonicUnit:
         """Share of the time that calibrations take, 0 to 1."""
         return self.core.calibration.time_s / self.calibration_interval_s
 
-    def _whole(self, parts: Mapping[str, Amount]) -> dict[str, Amount]:
-        """Return power or energy of a built chip from that of its parts, regulators and overhead by name."""
+    def _with_overhead(self, parts: Mapping[str, Amount]) -> dict[str, Amount]:
+        """Return power or energy by part, with regulators and overhead as further parts."""
         bare = sum(parts.values(), start=0.0)
         regulators = bare * self.electronics.regulator.loss
         overhead = (bare + regulators) * (self.overhead - 1.0)
@@ -360,52 +359,51 @@ class PhotonicUnit:
             dict(parts) | {"regulators": regulators} | ({"overhead": overhead} if self.overhead > 1.0 else {})
         )
 
-    def _static_bare_w(self) -> dict[str, Amount]:
-        """Return the power drawn all the time by part, before regulators and overhead."""
-        more, clusters, rate_hz = self.electronics, self.cores / self.core.cluster, self.core.symbol_rate_hz
+    def _static_by_part_w(self) -> dict[str, Amount]:
+        """Return the static power by part, without regulators and overhead."""
+        chip, clusters, rate_hz = self.electronics, self.cores / self.core.cluster, self.core.symbol_rate_hz
         leaves = self.core.cluster * (self._converters("dac") + self._converters("adc"))
-        tree_w = more.wire.clock_w(leaves, self.cluster_footprint_m2, rate_hz)
+        tree_w = chip.wire.clock_w(leaves, self.cluster_footprint_m2, rate_hz)
         parts: dict[str, Amount] = {part: self.cores * power for part, power in static_w(self.listed).items()}
         shared: dict[str, Amount] = {
             "sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes,
-            "modulator bias": more.bias.power_w * self.cores * self._modulators,
-            "gain stage": more.gain.symbol_energy_j * rate_hz * self.cores * self._converters("adc"),
-            "control": more.sequencer.power_w * clusters,
-            "clock": (more.clock.power_w + tree_w) * clusters,
+            "modulator bias": chip.bias.power_w * self.cores * self._modulators,
+            "gain stage": chip.gain.symbol_energy_j * rate_hz * self.cores * self._converters("adc"),
+            "control": chip.sequencer.power_w * clusters,
+            "clock": (chip.clock.power_w + tree_w) * clusters,
         }
-        return _added(parts, shared)
+        return _merged(parts, shared)
 
     def static_parts_w(self) -> dict[str, float]:
-        """Return the power drawn all the time by part."""
-        found = single(self._whole(self._static_bare_w()))
-        return found | ({"idle": self._paid.idle_w} if self._paid.idle_w else {})
+        """Return the static power by part."""
+        by_part = single(self._with_overhead(self._static_by_part_w()))
+        return by_part | ({"idle": self._step_penalties.idle_w} if self._step_penalties.idle_w else {})
 
     @property
     def static_w(self) -> float:
-        """Power drawn all the time: laser, rings, receivers, leakage; a waiting laser is not free."""
+        """Static power, drawn at work and idle alike: laser, rings, receivers, leakage."""
         return math.fsum(self.static_parts_w().values())
 
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
-        one = full_load_w(self.listed, self.core.full_load)
-        dynamic: dict[str, Amount] = {part: self.cores * power for part, power in one.items()}
-        dynamic = _added(dynamic, self._feeding_j(self.words_bytes_per_s, 0.0))
-        found = single(self._whole(_added(self._static_bare_w(), dynamic)))
-        return found | ({"idle": self._paid.idle_w} if self._paid.idle_w else {})
+        of_core = full_load_w(self.listed, self.core.full_load)
+        dynamic: dict[str, Amount] = {part: self.cores * power for part, power in of_core.items()}
+        dynamic = _merged(dynamic, self._movement_j(self.words_bytes_per_s, 0.0))
+        by_part = single(self._with_overhead(_merged(self._static_by_part_w(), dynamic)))
+        return by_part | ({"idle": self._step_penalties.idle_w} if self._step_penalties.idle_w else {})
 
-    def _feeding_j(self, operand_bytes: Amount, moved_bytes: Amount) -> dict[str, Amount]:
-        """Return the energy of feeding words to converters and of moving bytes from and to the memory."""
-        more = self.electronics
-        near_j, far_j = (
-            more.wire.energy_j_per_byte(way) for way in (self.word_distance_m, self.memory_distance_m)
-        )
-        found = {
+    def _movement_j(self, operand_bytes: Amount, moved_bytes: Amount) -> dict[str, Amount]:
+        """Return the energy by part of feeding words to converters and moving bytes from and to memory."""
+        chip = self.electronics
+        to_converter_j = chip.wire.energy_j_per_byte(self.word_distance_m)
+        to_memory_j = chip.wire.energy_j_per_byte(self.memory_distance_m)
+        by_part = {
             "sram": (operand_bytes + 2.0 * moved_bytes) * self.sram.energy_j_per_byte,
-            "wires": operand_bytes * near_j + moved_bytes * far_j,
-            "serialiser": operand_bytes * BITS_PER_BYTE * more.serialiser.energy_j_per_bit,
+            "wires": operand_bytes * to_converter_j + moved_bytes * to_memory_j,
+            "serialiser": operand_bytes * BITS_PER_BYTE * chip.serialiser.energy_j_per_bit,
         }
-        crossing_j = more.link.crossing_j_per_byte(self.dies)
-        return found | ({"die links": moved_bytes * crossing_j} if self.dies > 1 else {})
+        crossing_j = chip.link.crossing_j_per_byte(self.dies)
+        return by_part | ({"die links": moved_bytes * crossing_j} if self.dies > 1 else {})
 
     @property
     def peak_power_w(self) -> float:
@@ -414,11 +412,11 @@ class PhotonicUnit:
 
     def area_breakdown_m2(self) -> dict[str, float]:
         """Return the die area by part."""
-        one = area_m2(self.listed, Domain.PHOTONIC) | area_m2(self.listed, Domain.ELECTRONIC)
-        found = {part: self.cores * area for part, area in one.items()} | self._more_area_m2()
-        dark = self.dies * self.cut.built * self.core.cluster / self.cores - 1.0
-        found |= {"spares": dark * math.fsum(found.values())} if dark else {}
-        return found | ({"die links": self.dies * self.electronics.link.area_m2} if self.dies > 1 else {})
+        of_core = area_m2(self.listed, Domain.PHOTONIC) | area_m2(self.listed, Domain.ELECTRONIC)
+        by_part = {part: self.cores * area for part, area in of_core.items()} | self._electronics_area_m2()
+        spares = self.dies * self.cut.built * self.core.cluster / self.cores - 1.0
+        by_part |= {"spares": spares * math.fsum(by_part.values())} if spares else {}
+        return by_part | ({"die links": self.dies * self.electronics.link.area_m2} if self.dies > 1 else {})
 
     @property
     def area_m2(self) -> float:
@@ -431,13 +429,13 @@ class PhotonicUnit:
 
         Notes
         -----
-        The price per area is that of finished accelerators; of it the share that dies have moves with how
-        many are lost to defects and dicing (`DieYield`, `Wafer`), and the chip is cut as costs least.
+        The price per area is that of finished accelerators. Its share for dies scales with the number lost to
+        defects and dicing (`DieYield`, `Wafer`), and the chip is cut in the cheapest way.
         """
         return self.cut.price_usd
 
     def resized(self, cores: int) -> PhotonicUnit:
-        """Return the same unit with other cores and the buffer in proportion."""
+        """Return the same unit with another number of cores, and the buffer in proportion."""
         return dataclasses.replace(self, cores=cores, sram_bytes=self.sram_bytes * cores / self.cores)
 
     def with_its_buffer(self) -> PhotonicUnit:
@@ -459,13 +457,12 @@ class PhotonicUnit:
         if not isinstance(operator, MatMul):
             msg = f"'{self.name}' runs products only, not '{operator.name}'; put it on an electronic unit"
             raise WorkloadError(msg)
-        found = self._priced(operator)
-        parts = MappingProxyType(single(found.energy_j))
+        costs = self._costs(operator)
         return Cost(
-            time_s=float(found.time_s),
-            energy_j=parts,
-            bound=Bound(str(found.bound)),
-            host_s=float(found.host_s),
+            time_s=float(costs.time_s),
+            energy_j=MappingProxyType(single(costs.energy_j)),
+            bound=Bound(str(costs.bound)),
+            host_s=float(costs.host_s),
         )
 
     def costs(self, operators: MatMuls) -> Costs:
@@ -476,35 +473,35 @@ class PhotonicUnit:
         operators : MatMuls
             Products that share a phase, an operand held and a storage; price each such group by itself.
         """
-        return self._priced(operators)
+        return self._costs(operators)
 
-    def _priced(self, operator: Products) -> Costs:
-        """Return what one product takes, or each of many.
+    def _costs(self, operator: Products) -> Costs:
+        """Return time, dynamic energy and bound of one product, or of each of many.
 
-        Cores, buffer and memory with the links between dies on its way overlap (double buffering): the
-        longest of the three is the time, after the start of the product; those of a fused attention kernel
-        are started together. A core that is loaded waits for it. Every word that a DAC converts is read from
-        the buffer; every byte from or to memory is written to and read from it once. Penalties slow the
-        cores, whose energy stays, and so do calibrations, in which cores draw what they draw at work, and a
-        power limit.
+        Cores, buffer and memory (with the links between dies) overlap by double buffering: the longest of the
+        three is the time, after the start of the product; the products of a fused attention kernel are
+        started together. Cores wait while they are loaded. Every word that a DAC converts is read from the
+        buffer; every byte from or to memory is written to the buffer and read from it once. Penalties,
+        calibrations and a power limit lengthen the time of the cores. Penalties and the limit add no energy;
+        in a calibration cores draw the power of work.
         """
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
         crossing_s = moved_bytes * self.electronics.link.crossing_s_per_byte(self.dies)
         memory_s = larger(self.memory.time_s(moved_bytes), crossing_s)
         buffer_s = (work.operand_bytes + 2.0 * moved_bytes) / self.buffer_bytes_per_s
-        bare = _added(dict(work.energy_j), self._feeding_j(work.operand_bytes, moved_bytes))
-        bare = _added(bare, self._prepared_j(operator))
+        bare = _merged(dict(work.energy_j), self._movement_j(work.operand_bytes, moved_bytes))
+        bare = _merged(bare, self._scaling_j(operator))
         hbm_j = self.memory.energy_j(moved_bytes)
-        busy_s = self._paid.in_company_s(work.time_s, operator) / (1.0 - self.calibration_duty)
+        busy_s = self._step_penalties.in_company_s(work.time_s, operator) / (1.0 - self.calibration_duty)
         if self.limit_w is not None:
-            spent_j = sum(self._whole(bare).values(), start=hbm_j)
+            spent_j = sum(self._with_overhead(bare).values(), start=hbm_j)
             busy_s = larger(busy_s, spent_j / (self.limit_w - self._calibration_w))
-        cores_s = busy_s * self._paid.lag
-        energy = self._whole(_added(bare, self._calibrated_j(cores_s))) | {"hbm": hbm_j}
+        cores_s = busy_s * self._step_penalties.lag
+        energy = self._with_overhead(_merged(bare, self._calibration_j(cores_s))) | {"hbm": hbm_j}
         on_chip_s = larger(cores_s, buffer_s)
         work_s, calls = larger(on_chip_s, memory_s), library_calls(operator)
-        start_s = choose(calls > 0, self._paid.launch_s, 0.0 * calls)
+        start_s = choose(calls > 0, self._step_penalties.launch_s, 0.0 * calls)
         bound = choose(work.light_s >= work.programming_s, Bound.COMPUTE, Bound.PROGRAMMING)
         bound = choose(cores_s >= buffer_s, bound, Bound.BUFFER)
         bound = choose(on_chip_s >= memory_s, bound, Bound.MEMORY)
@@ -512,11 +509,11 @@ class PhotonicUnit:
             time_s=start_s + work_s,
             energy_j=MappingProxyType(energy),
             bound=choose(start_s > work_s, Bound.LAUNCH, bound),
-            host_s=self._paid.issue_s(calls),
+            host_s=self._step_penalties.issue_s(calls),
         )
 
-    def _prepared_j(self, operator: Products) -> dict[str, Amount]:
-        """Return the energy of finding full scales and of scaling, unless the core's number format has it.
+    def _scaling_j(self, operator: Products) -> dict[str, Amount]:
+        """Return the energy of finding full scales and of scaling; none if the core's number format has it.
 
         Each element is compared with the largest so far when it is written, and multiplied by the scale when
         it is read into the buffer.
@@ -526,26 +523,26 @@ class PhotonicUnit:
         elements = operator.batch * (operator.m * operator.k + operator.k * operator.n)
         return {"scaling": elements * self.electronics.scaler.element_j}
 
-    def _calibrated_j(self, time_s: Amount) -> dict[str, Amount]:
-        """Return the dynamic energy of the calibrations that fall on a time."""
-        once = self.core.calibration
-        extra_j = once.energy_j - math.fsum(static_w(self.listed).values()) * once.time_s
+    def _calibration_j(self, time_s: Amount) -> dict[str, Amount]:
+        """Return the energy, beyond static power, of the calibrations that fall into a time."""
+        calibration = self.core.calibration
+        extra_j = calibration.energy_j - math.fsum(static_w(self.listed).values()) * calibration.time_s
         if extra_j <= 0.0:
             return {}
         return {"calibration": time_s / self.calibration_interval_s * self.cores * extra_j}
 
     @cached_property
     def _calibration_w(self) -> float:
-        """Mean power of calibrations while cores work, beyond what the cores draw all the time."""
-        return float(sum(self._whole(self._calibrated_j(1.0)).values()))
+        """Mean power of calibrations while cores work, beyond static power."""
+        return float(sum(self._with_overhead(self._calibration_j(1.0)).values()))
 
     def wear(self, operator: MatMul) -> float:
-        """Return the share of its cells' life that a product takes of the busiest core; 0 where none wear."""
+        """Return the share of the cells' life that a product uses up on the busiest core; 0 if none wear."""
         endurance = self.core.reload.endurance_writes
         return float(self.core.work(operator, self.cores).writes) / endurance
 
     def numerics(self, phase: Phase) -> Numerics:
-        """Return how products of a phase come out, from the same link budget as their energy."""
+        """Return the executor of products of a phase, from the same link budget as their energy."""
         from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch is loaded only to execute
 
         return AnalogNumerics(self.core.analog(phase))

@@ -1,8 +1,11 @@
 """Any model of torch on a photonic core: convert it, open a `noise_key`, and use it as before.
 
-`convert` makes the model, `policy` divides it between light and electronics, `interception` sees the
-functions of its layers and `products` makes them products of matrices; `frames` hold layer, call and key,
-which `checkpoints` take along to the backward pass; `report` tells what became of each.
+- `convert`: converts a model and turns it back.
+- `policy`: which products the core runs, and which electronics.
+- `interception`: catches every torch function that a converted layer calls, in recomputations too.
+- `products`: rewrites layers and functions of torch as matrix products.
+- `frames`: the running layer, its call and its noise key, from which products draw.
+- `report`: a table of all products and where they run.
 """
 
 from optical.conversion.convert import (

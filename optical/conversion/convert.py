@@ -1,7 +1,9 @@
 """Conversion of a torch model to run its products on a core, and back, with its parameters untouched.
 
-Beside it: attention of Hugging Face models, keys as inputs of exported programs, and hooks for training
-frameworks that draw anew at each step.
+Each module's class is replaced by one derived from it, whose `forward` opens a call (`frames.entered`) in
+which torch functions are intercepted (`interception.Interception`). Beside it: attention of Hugging Face
+models, the key as an input of exported programs (`KeyedModel`), and a converter for training frameworks
+(`StepwiseConverter`).
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from optical.conversion.checkpoints import follow_checkpoints
 from optical.conversion.frames import Conversion, NoiseKey, Site, TensorKey, current_frame, entered, opened
-from optical.conversion.interception import Interception, show_to_compilers
+from optical.conversion.interception import Interception, follow_checkpoints, show_to_compilers
 from optical.conversion.policy import (
     Hardware,
     Policy,
@@ -33,14 +34,14 @@ from simulator.errors import WorkloadError
 ATTENTION = "heliograph"
 """Name under which the attention is registered with transformers."""
 _IN_SIGHT = ("eager", "sdpa", ATTENTION)
-"""Implementations made of functions of torch."""
+"""Implementations of attention that call torch functions which can be intercepted."""
 
 
 def register_attention() -> None:
-    """Register attention whose two products a core can run, with `transformers`, as ``heliograph``.
+    """Register an attention with `transformers`, as ``heliograph``, whose two products a core can run.
 
-    A model takes it by ``attn_implementation="heliograph"``; without a conversion it computes what ``sdpa``
-    does, with the same masks.
+    A model takes it by ``attn_implementation="heliograph"``. In a model that is not converted it computes the
+    same as ``sdpa``, with the same masks.
     """
     from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415 - optional
     from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415 - optional
@@ -51,7 +52,7 @@ def register_attention() -> None:
 
 
 def open_attention(model: nn.Module) -> str | None:
-    """Let a model with a fused attention (flash, flex) take one with products; return which it had.
+    """Replace a model's fused attention (flash, flex) by one with separate products; return its name.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def _is_pretrained(model: nn.Module) -> bool:
 
 _Model = TypeVar("_Model", bound=nn.Module)
 Filter = Callable[[nn.Module, str], bool]
-"""Says of a module and its name whether its own products go to the core."""
+"""Function of a module and its name: whether the module's own products go to the core."""
 _SITE, _ORIGINAL = "heliograph_site", "heliograph_original"
 _WITHOUT_PRODUCTS = {
     f"torch.nn.modules.{name}"
@@ -91,9 +92,9 @@ _WITHOUT_PRODUCTS = {
         "padding pixelshuffle pooling sparse upsampling"
     ).split()
 }
-"""Modules of torch that are left as they are."""
+"""Files of torch whose modules have no products, and keep their classes."""
 _CONVERTED: dict[type[nn.Module], type[nn.Module]] = {}
-"""Derived classes by their originals."""
+"""Derived classes, by the original ones."""
 
 
 def convert(
@@ -107,31 +108,31 @@ def convert(
     model_key: NoiseKey | None = None,
     inplace: bool = False,
 ) -> _Model:
-    """Return a model whose products, forward and backward, come out of a core.
+    """Return a model whose products, forward and backward, are executed as a core would.
 
     Parameters
     ----------
     model : torch.nn.Module
         Any model; its parameters, their names and its `state_dict` stay as they are.
     system : ProductSpecs, core, accelerator, system, or the name of a core
-        What is made of products; names are those of `load_core`, ``FILE.py:CLASS`` among them.
+        Hardware that runs the products; names are those of `load_core`, ``FILE.py:CLASS`` among them.
     include, exclude : collection of str, optional
-        Patterns of names of modules, with the wildcards of a shell; a module belongs to a pattern if its name
-        or that of a module around it fits. Without `include` all belong; `exclude` goes before.
+        Patterns of module names, with the wildcards of a shell; a pattern covers the modules that fit it and
+        all modules in them. Without `include` all modules are included; `exclude` takes precedence.
     filter : callable, optional
-        Takes a module and its name, and says whether its own products, not those of modules in it, are
-        included.
+        Function of a module and its name: whether its own products, not those of modules in it, are included.
     policy : Policy, optional
-        Which products are electronic, which have specifications of their own, and in which mode errors enter.
+        Products that are electronic, products with specifications of their own, and the mode in which errors
+        act.
     model_key : NoiseKey, optional
-        Source of draws where no `noise_key` is open; `set_model_key` changes it.
+        Key of draws where no `noise_key` is open; `set_model_key` changes it.
     inplace : bool
         Whether to convert the model itself instead of a copy.
 
     Returns
     -------
     torch.nn.Module
-        The model, its modules of classes derived from their own.
+        The converted model; its modules have classes derived from their own.
 
     Raises
     ------
@@ -143,13 +144,12 @@ def convert(
 
     Notes
     -----
-    A draw belongs to (seed, step, layer, call, operation, product, row block). The layer's number is its
-    place in `model.named_modules()`, included or not. Calls count where one pass through the layer around it
-    calls a layer again; operations are the functions of torch with products in that call, electronic or not,
-    so that what is left out moves no other draw.
+    A draw is keyed by (seed, step, layer, call, operation, product, row block). The layer's number is its
+    place in `model.named_modules()`, included or not. Calls are counted where the layer around calls a layer
+    several times in one pass. Operations are the torch functions with products in that call, electronic ones
+    included, so that leaving a product out changes no other draw.
 
-    What a checkpoint of torch recomputes, a layer or a function with products of its own, runs on the core
-    with the draws of its first run.
+    Layers and functions that torch's checkpoints recompute run on the core with the draws of their first run.
 
     `torch.compile` makes one graph of a converted model where it makes one of the model; the key is among its
     inputs, so that a new step or part needs no other compilation. `torch.export`, strict or not, takes it as
@@ -170,11 +170,11 @@ def convert(
         msg = f"convert: model_key must be a NoiseKey; got {model_key!r:.60}"
         raise WorkloadError(msg)
     policy = Policy() if policy is None else policy
-    for what, value, kind in (("model", model, nn.Module), ("policy", policy, Policy)):
+    for name, value, kind in (("model", model, nn.Module), ("policy", policy, Policy)):
         if not isinstance(value, kind):
-            msg = f"convert: {what} must be a {kind.__name__}; got {value!r:.60}"
+            msg = f"convert: {name} must be a {kind.__name__}; got {value!r:.60}"
             raise WorkloadError(msg)
-    _check(model, [*(include or ()), *(exclude or ())], policy)
+    _check_model(model, [*(include or ()), *(exclude or ())], policy)
     conversion = Conversion(specs=specs_of(system), policy=policy, key=model_key)
     if not inplace:
         model = _copied(model)
@@ -193,7 +193,7 @@ def convert(
 
 
 def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
-    """Return a converted model as it was before: its classes, its parameters, its arithmetic.
+    """Return a converted model with its original classes, and so with its original arithmetic.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
     if not inplace:
         model = _copied(model)
     converted = [module for module in model.modules() if _SITE in module.__dict__]
-    classes = [_class_without(type(module)) for module in converted]
+    classes = [_original_class(type(module)) for module in converted]
     restore_attention(model, conversion_of(model).attention)
     for module, original in zip(converted, classes, strict=True):
         module.__class__ = original
@@ -220,6 +220,7 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
 
 
 def _copied(model: _Model) -> _Model:
+    """Return a deep copy of a model."""
     try:
         return copy.deepcopy(model)
     except RuntimeError as error:  # weights that a module computes, as in pruning, are no leaves of a graph
@@ -233,13 +234,13 @@ def set_model_key(model: nn.Module, key: NoiseKey | None) -> None:
 
 
 def planned_specs(model: nn.Module) -> dict[str, dict[ProductKind, ProductSpecs | None]]:
-    """Return what a core makes of each kind of product in each layer of a converted model, mode aside.
+    """Return the specifications of each kind of product in each layer of a converted model, mode aside.
 
     Returns
     -------
     dict
-        By the name of the layer, then by kind; None where the product stays electronic. Which kinds a layer
-        has is known when it runs: see `watch_products`.
+        Specifications by layer, then by kind; None for kinds that stay electronic. All kinds are listed:
+        which of them a layer has is known only when it runs (`watch_products`).
     """
     conversion = conversion_of(model)
     return {
@@ -252,14 +253,14 @@ def planned_specs(model: nn.Module) -> dict[str, dict[ProductKind, ProductSpecs 
 
 
 def sites_of(model: nn.Module) -> Iterator[Site]:
-    """Yield the layers of a converted model."""
+    """Yield the records of all converted layers of a model."""
     for module in model.modules():
         if _SITE in module.__dict__:
             yield module.__dict__[_SITE]
 
 
 def conversion_of(model: nn.Module) -> Conversion:
-    """Return what the layers of a converted model share; wrappers around it are seen through."""
+    """Return the state that the layers of a converted model share; the model may be inside a wrapper."""
     site = next(sites_of(model), None)
     if site is None:
         msg = f"{type(model).__name__} is not converted; convert(model, system) first"
@@ -267,53 +268,56 @@ def conversion_of(model: nn.Module) -> Conversion:
     return site.conversion
 
 
-def _check(model: nn.Module, patterns: list[str], policy: Policy) -> None:
+def _check_model(model: nn.Module, patterns: list[str], policy: Policy) -> None:
+    """Refuse patterns that fit no module, and modules that cannot be converted."""
     names = [name for name, _ in model.named_modules()]
-    lost = [one for one in patterns if not fnmatch.filter(names, one)]
-    lost += [
-        one
-        for one in policy.patterns
-        if not any(fits(one, name, kind) for name in names for kind in ProductKind)
+    unused = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
+    unused += [
+        pattern
+        for pattern in policy.patterns
+        if not any(fits(pattern, name, kind) for name in names for kind in ProductKind)
     ]
-    if lost:
+    if unused:
         shown = ", ".join(name for name in names[:12] if name)
-        msg = f"no module fits '{lost[0]}'; the model has {shown}{', ...' if len(names) > 12 else ''}"
+        msg = f"no module fits '{unused[0]}'; the model has {shown}{', ...' if len(names) > 12 else ''}"
         raise WorkloadError(msg)
     for name, module in model.named_modules():
         if _SITE in module.__dict__:
             msg = f"module '{name}' is converted already; take to_digital(model) first"
             raise WorkloadError(msg)
-        own = "forward" in module.__dict__ and (not name or next(module.parameters(), None) is not None)
-        if own or isinstance(module, torch.jit.ScriptModule):  # one without weights runs in the layer around
+        # A module without weights may have a forward of its own: its products run in the layer around it.
+        replaced = "forward" in module.__dict__ and (not name or next(module.parameters(), None) is not None)
+        if replaced or isinstance(module, torch.jit.ScriptModule):
             msg = f"module '{name}' runs a forward that is not its class's; convert before wrapping it"
             raise WorkloadError(msg)
 
 
 def _all_text(patterns: Iterable[object]) -> bool:
-    return all(isinstance(one, str) for one in patterns)
+    return all(isinstance(pattern, str) for pattern in patterns)
 
 
 def _belongs(name: str, patterns: Iterable[str] | None, *, default: bool) -> bool:
-    """Return whether a module or one around it fits a pattern."""
+    """Return whether a module, or one around it, fits a pattern; `default` without patterns."""
     if patterns is None:
         return default
     parts = name.split(".")
-    around = [".".join(parts[: count + 1]) for count in range(len(parts))]
-    return any(fnmatch.fnmatchcase(one, pattern) for one in around for pattern in patterns)
+    names = [".".join(parts[: count + 1]) for count in range(len(parts))]
+    return any(fnmatch.fnmatchcase(each, pattern) for each in names for pattern in patterns)
 
 
 def _converted_class(original: type[nn.Module]) -> type[nn.Module]:
-    """Return the one class derived from a module's of the same name that runs its products."""
+    """Return the class, always the same, that is derived from a module's and runs its products on a core."""
     if original not in _CONVERTED:
         _CONVERTED[original] = _derive(original)
     return _CONVERTED[original]
 
 
 def _derive(original: type[nn.Module]) -> type[nn.Module]:
+    """Return a class of the same name whose `forward` opens a call and intercepts torch functions."""
 
     @functools.wraps(original.forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         outermost = current_frame() is None
         with entered(self.__dict__[_SITE], training=self.training, tensors=tensors):
             if not outermost:
@@ -333,31 +337,34 @@ def _derive(original: type[nn.Module]) -> type[nn.Module]:
 
 
 def _reduce(self: nn.Module, protocol: int) -> tuple[Any, ...]:
-    """Copy and pickle by the original class, since no name leads to the derived one."""
+    """Copy and pickle by the original class, as the derived one cannot be imported."""
     del protocol
     return _rebuild, (getattr(type(self), _ORIGINAL),), self.__getstate__()
 
 
 def _rebuild(original: type[nn.Module]) -> nn.Module:
+    """Return an uninitialised module of the class derived from `original`."""
     return nn.Module.__new__(_converted_class(original))
 
 
-def _class_without(found: type[nn.Module]) -> type[nn.Module]:
-    """Return the class that was converted."""
-    if _ORIGINAL not in found.__dict__:
-        msg = f"{found.__name__} was derived from a converted class; take to_digital before sharding a model"
+def _original_class(derived: type[nn.Module]) -> type[nn.Module]:
+    """Return the class that a converted module had."""
+    if _ORIGINAL not in derived.__dict__:
+        msg = (
+            f"{derived.__name__} was derived from a converted class; take to_digital before sharding a model"
+        )
         raise WorkloadError(msg)
-    return found.__dict__[_ORIGINAL]
+    return derived.__dict__[_ORIGINAL]
 
 
 class KeyedModel(nn.Module):
-    """A converted model whose first input is the key that it draws from.
+    """Wrapper of a converted model whose first input is the key of its draws.
 
     Notes
     -----
-    For `torch.export`, whose programs keep what is no input as a constant, and for whatever else runs a model
-    without Python around it. ``torch.from_numpy(NoiseKey(seed=0, step=3).numbers)`` is such a key: the
-    program draws what the model draws within ``noise_key(0, 3)``.
+    For `torch.export`, which keeps everything but inputs as constants, and for other programs that run a
+    model without Python around it. ``torch.from_numpy(NoiseKey(seed=0, step=3).numbers)`` is such a key: the
+    program draws the same as the model within ``noise_key(0, 3)``.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -380,14 +387,14 @@ class KeyedModel(nn.Module):
         key : torch.Tensor
             Value and part, int64, shape [2], on the CPU.
         *args, **kwargs
-            What the model takes.
+            Inputs of the model.
         """
         with opened(TensorKey(key)):
             return self.model(*args, **kwargs)
 
 
 class StepwiseConverter:
-    """Converts models in place, and moves their key on after each step of the optimizer.
+    """Converter of models in place that advances their key after each step of the optimizer.
 
     Notes
     -----
@@ -400,17 +407,17 @@ class StepwiseConverter:
     Parameters
     ----------
     system : ProductSpecs, core, accelerator, system, or the name of a core
-        What is made of products.
+        Hardware that runs the products.
     seed : int
-        Of all draws.
+        Seed of all draws.
     step : int
-        Step with which training starts or resumes.
+        Step at which training starts or resumes.
     part : int
-        Place of this process in the global batch (`NoiseKey.part`).
+        Number of this process's part of the global batch (`NoiseKey.part`).
     alike : bool
         Whether a product has equally many rows in all processes (`NoiseKey.alike`).
     policy : Policy, optional
-        Which products the core runs.
+        Division of the products between core and electronics.
     exclude : iterable of str
         Patterns of modules that stay electronic.
     """
@@ -435,19 +442,19 @@ class StepwiseConverter:
         convert(model, self.system, exclude=exclude, policy=self.policy, model_key=self.key, inplace=True)
 
     def post_optimizer_hook(self, model: nn.Module | list[nn.Module]) -> None:
-        """Move the key of the model, or of its pipeline stages, on to the next step."""
+        """Advance the key of the model, or of its pipeline stages, to the next step."""
         self.key = dataclasses.replace(self.key, step=self.key.step + 1)
-        for one in model if isinstance(model, list) else [model]:
-            set_model_key(one, self.key)
+        for part in model if isinstance(model, list) else [model]:
+            set_model_key(part, self.key)
 
     def key_filter(self) -> Callable[[str], bool] | None:
-        """Return None: no key of the state dict is its own."""
+        """Return None: the conversion adds no key to the state dict."""
         return None
 
     def state_dict_transform(self) -> Callable[[dict[str, Any], bool], dict[str, Any]] | None:
-        """Return None: states are saved as they are."""
+        """Return None: the state dict is saved as it is."""
         return None
 
     def format_adapter(self) -> type | None:
-        """Return None: other formats of checkpoints see nothing new."""
+        """Return None: other formats of checkpoints need no adapter."""
         return None

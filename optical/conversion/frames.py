@@ -1,4 +1,10 @@
-"""Frames of a converted model: the running layer, its call and its key (seed, step, place in the batch)."""
+"""Calls of the layers of a converted model, and the keys from which their products draw.
+
+`NoiseKey` is the key of a pass: seed, step and part of the batch. `Site` is a layer of a converted model,
+`Frame` one call of it; frames form a stack for each thread (`entered`, `current_frame`). `Frame.multiply`
+runs a product on the core or electronically. Calls are remembered for a step, so that a layer that a
+checkpoint recomputes in the backward pass gets the draws of its first run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,21 +32,21 @@ from simulator.keys import mix_key
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseKey:
-    """Source of all draws of one pass through a model, forward and backward."""
+    """Key of all draws of one pass through a model, forward and backward."""
 
     seed: int
-    """Of the whole run."""
+    """Seed of the whole run."""
     step: int = 0
-    """Of training, or the number of a batch or token: each new step draws anew."""
+    """Step of training, or number of a batch or token; each step draws anew."""
     part: int = 0
-    """Which of the equal parts of the global batch this pass works on: a data-parallel process takes
-    its place among the processes; with n microbatches, n times that plus the number of the microbatch."""
+    """Number of the equal part of the global batch that this pass works on: the rank of a data-parallel
+    process; with n microbatches, n times the rank plus the number of the microbatch."""
     alike: bool = True
     """Whether a product has equally many rows in all parts. If not, as where each part is padded to its own
-    longest sequence, parts still share no draw, but none draws what one process would."""
+    longest sequence, parts share no draw, but draw otherwise than one process would."""
     numbers: np.ndarray = field(init=False, repr=False, compare=False)
-    """Value and part, shape [2]: an input of compiled graphs, which so follow the step without another
-    compilation, and no buffer, which replicas would overwrite."""
+    """Value and part, int64 [2]: an input of compiled graphs, so that a new step needs no compilation; not a
+    buffer, which replicas would overwrite."""
 
     def __post_init__(self) -> None:
         for name in ("seed", "step", "part"):
@@ -53,13 +59,13 @@ class NoiseKey:
 
     @property
     def value(self) -> int:
-        """The key of all parts, in [0, 2**64)."""
+        """Key that all parts share, in [0, 2**64)."""
         return mix_key(self.seed, self.step)
 
 
 @dataclass(frozen=True, eq=False)
 class TensorKey:
-    """A key that is an input of a model, of whose value a compiler knows nothing."""
+    """Key that is an input of a model, so that a compiler does not know its value."""
 
     numbers: torch.Tensor
     """Value and part, int64, shape [2], on the CPU."""
@@ -68,11 +74,11 @@ class TensorKey:
 
     @property
     def value(self) -> int:
-        """The key of all parts, in [0, 2**64)."""
+        """Key that all parts share, in [0, 2**64)."""
         return self._read()[0] % 2**64
 
     def _read(self) -> list[int]:
-        """Return the numbers, unseen by conversions, to which reading a tensor says that rows hang on it."""
+        """Return the numbers without interception, which takes such a read for a selection of rows."""
         with torch._C.DisableTorchFunction():
             return self.numbers.tolist()
 
@@ -88,10 +94,10 @@ KeyT = TypeVar("KeyT", NoiseKey, TensorKey)
 
 @dataclass(kw_only=True)
 class _Open(threading.local):
-    """The open key of this thread; compilers see through it, as they do not through a context variable."""
+    """Open key of this thread; compilers can trace a thread-local, but not a context variable."""
 
     key: NoiseKey | TensorKey | None = None
-    """The innermost key."""
+    """Innermost key."""
 
 
 _OPEN = _Open()
@@ -100,14 +106,15 @@ _OPEN = _Open()
 def noise_key(
     seed: int, step: int = 0, *, part: int = 0, alike: bool = True
 ) -> contextlib.AbstractContextManager[NoiseKey]:
-    """Give the products of converted models their draws; it goes before the key of a model.
+    """Open a key from which the products of converted models draw; it takes precedence over a model's key.
 
     Parameters
     ----------
     seed, step, part, alike : int or bool
-        As in `NoiseKey`. Row blocks are counted from the part on, so that parts in different processes draw
-        what one process draws, if each product's part is a whole number of row blocks. Where rows are picked
-        by the values of tensors, as experts do, each part has numbers of its own.
+        Fields of `NoiseKey`. Row blocks are numbered from the part's first on, so that parts in different
+        processes draw the same as one process, if each part of a product is a whole number of row blocks.
+        Where rows are selected by values of tensors, as experts select tokens, each part has block numbers of
+        its own.
 
     Raises
     ------
@@ -119,7 +126,7 @@ def noise_key(
 
 @contextlib.contextmanager
 def opened(key: KeyT) -> Iterator[KeyT]:
-    """Give the products of converted models their draws from a key."""
+    """Open a key from which the products of converted models draw."""
     before, _OPEN.key = _OPEN.key, key
     try:
         yield key
@@ -134,13 +141,24 @@ def open_key() -> NoiseKey | TensorKey | None:
 
 _INT64_MASK = 2**63 - 1
 _REMEMBERED_INPUTS = 4096
-"""Calls of a layer, within one step, whose recomputation can be traced back by what it is given."""
+"""Calls of a layer, within one step, that a recomputation can be matched to by its inputs; a choice."""
 _OWN_BLOCKS = 2**40
-"""Numbers of row blocks set aside for each part where parts may differ in rows; more than any product has."""
-_Call = tuple[int, NoiseKey | TensorKey | None, bool]
-"""What tells repeated calls of a layer apart, the key of the call, and whether it begins `ragged`."""
+"""Block numbers reserved for each part where parts may differ in rows; more than any product has."""
+
+
+class _Call(NamedTuple):
+    """Identity of a call of a layer, with which a recomputation repeats its draws."""
+
+    path: int
+    """`Frame.path`."""
+    key: NoiseKey | TensorKey | None
+    """Key of the call."""
+    ragged: bool
+    """Whether the call begins ragged (`Frame.ragged`)."""
+
+
 _Fingerprint = tuple[tuple[int, torch.Size], ...]
-"""Where the tensors that a call was given lie in memory, and their shapes."""
+"""Addresses and shapes of the tensors that a call was given."""
 
 
 @dataclass(kw_only=True)
@@ -152,29 +170,30 @@ class Conversion:
     policy: Policy
     """Division of the model between core and electronics."""
     key: NoiseKey | None
-    """Key where none is open."""
+    """Key of draws where none is open."""
     attention: str | None = None
-    """Attention that a Hugging Face model had, if the conversion took another."""
+    """Name of the attention that the conversion replaced in a Hugging Face model."""
 
 
 @dataclass(kw_only=True)
 class Site:
-    """One layer of a converted model."""
+    """Layer of a converted model."""
 
     conversion: Conversion
-    """State that it shares with the others."""
+    """State that the layers share."""
     name: str
-    """Its name in the model; empty for the model itself."""
+    """Name in the model; empty for the model itself."""
     number: int
-    """Its place in the order of the model's modules."""
+    """Place in the order of the model's modules, part of all keys."""
     included: bool
     """Whether its products go to the core at all."""
     acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(init=False)
-    """What acts on a kind of product, in training and not; compiled graphs hang on it."""
+    """Specifications that act on each kind of product, in training and not; None for electronic ones.
+    Compiled graphs are guarded by them."""
     calls: set[_Call] = field(default_factory=set)
-    """Each call of this step, for calls that are recomputed in the backward pass."""
+    """Calls of this step, to which a recomputation in the backward pass belongs."""
     inputs: dict[_Fingerprint, tuple[_Call, list[weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
-    """The last call that was given tensors of some places and shapes, and those tensors."""
+    """Last call with inputs of each fingerprint, and these inputs: if they still live, they are the same."""
 
     def __post_init__(self) -> None:
         policy = self.conversion.policy
@@ -190,54 +209,55 @@ class Site:
         return Site(conversion=conversion, name=self.name, number=self.number, included=self.included)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what is pickled: all but the calls."""
+        """Return the state to pickle: all but the calls."""
         return {**self.__dict__, "calls": set(), "inputs": {}}
 
     def specs(self, kind: ProductKind, *, training: bool) -> ProductSpecs | None:
-        """Return what acts on a product, or None if it is electronic."""
+        """Return the specifications that act on a kind of product, or None if it is electronic."""
         return self.acting[kind, training]
 
 
 @functools.lru_cache(maxsize=1024)
 def _within(specs: ProductSpecs, mode: Mode, training: bool) -> ProductSpecs:
-    """Return what acts in a mode, one object for all layers."""
+    """Return the specifications that act in a mode, the same object for all layers."""
     return specs.within(mode, training=training)
 
 
 @dataclass(kw_only=True)
 class Frame:
-    """One call of a layer."""
+    """One call of a layer, with the counters that key its products."""
 
     site: Site
-    """The layer."""
+    """Layer that is called."""
     training: bool
     """Whether it trains."""
     path: int
-    """0, or for repeated calls of it, or of a layer around it, what tells them apart."""
+    """Number that tells repeated calls of the layer, or of a layer around it, apart; 0 for first calls."""
     key: NoiseKey | TensorKey | None
-    """Source of draws."""
+    """Key of draws."""
     ragged: bool = False
-    """Whether the number of rows may hang on values of tensors, so that parts of a batch differ in it."""
+    """Whether numbers of rows may depend on values of tensors, so that parts of a batch may differ in
+    them."""
     picks: bool = False
-    """Whether this call itself, not one around it, made it so."""
+    """Whether this call, not one around it, selected rows by values."""
     operation: int = -1
-    """Number of the operation of torch that runs."""
+    """Number of the present torch function with products."""
     product: int = 0
-    """Number of the next product in that operation."""
+    """Number of the next product in that function."""
     repeats: dict[int, int] = field(default_factory=dict)
-    """Calls of each layer from here."""
+    """Calls of each layer that this call has made, by the layer's number."""
     attention: list[ProductKind] = field(default_factory=list)
-    """What the next products of two activations are, where that is known."""
+    """Kinds of the next products of two activations, inside torch's own attention."""
     samples: int = 1
-    """Samples that lie one behind the other in the rows of an activation, place by place: the batch's second
-    dimension, as within torch's attention."""
+    """Samples in the second dimension of activations, as inside torch's own attention, whose rows are to be
+    ordered sample by sample; 1 otherwise."""
 
     def copy(self) -> Frame:
-        """Return the call as it stands, with counts of its own."""
+        """Return the call in its present state, with counters of its own."""
         return dataclasses.replace(self, repeats=dict(self.repeats), attention=list(self.attention))
 
-    def begin(self) -> None:
-        """Count one more operation."""
+    def begin_operation(self) -> None:
+        """Count a torch function with products."""
         self.operation, self.product = self.operation + 1, 0
 
     def is_electronic(self, *kinds: ProductKind) -> bool:
@@ -247,12 +267,14 @@ class Frame:
     def multiply(
         self, kind: ProductKind, a: torch.Tensor, b: torch.Tensor, *, weight: bool = False
     ) -> torch.Tensor:
-        """Return a product, from the core unless it is electronic, empty, without a sum, or of integers.
+        """Return a product of the core, or of electronics.
+
+        Electronic are products that the policy says, empty ones, those of integers, and those with K = 1.
 
         Parameters
         ----------
         kind : ProductKind
-            What it does.
+            Role of the product.
         a, b : torch.Tensor
             Operands as `noisy_matmul` takes them.
         weight : bool
@@ -266,9 +288,9 @@ class Frame:
             with running(name, electronic=True):
                 return torch.matmul(a, b)
         if not a.layout == b.layout == torch.strided or a.is_nested or b.is_nested:
-            kinds = " and ".join("nested" if one.is_nested else str(one.layout) for one in (a, b))
+            layouts = " and ".join("nested" if x.is_nested else str(x.layout) for x in (a, b))
             msg = (
-                f"'{self.site.name}' multiplies tensors of layouts {kinds}; a core takes "
+                f"'{self.site.name}' multiplies tensors of layouts {layouts}; a core takes "
                 "dense ones: exclude the layer or name it in Policy.electronic"
             )
             raise WorkloadError(msg)
@@ -282,11 +304,12 @@ class Frame:
     def _draws(
         self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor, *, ragged: bool
     ) -> tuple[int | torch.Tensor, int]:
-        """Return the key of a product, and how many row blocks each part of the global batch has.
+        """Return the key of a product, and the block numbers that each part of the global batch has.
 
-        Parts alike, of whole row blocks, are counted on, and so draw what one process draws. Others could
-        then share a block, three blocks of part 1 being 3 to 5, two of part 2 being 4 and 5; each gets far
-        more numbers than it needs, the same in all processes, whatever its rows. Part 0 begins at 0 anyway.
+        If all parts have the same whole number of row blocks, their blocks are numbered consecutively, and
+        draw the same as in one process. Otherwise parts could share numbers (part 1 of three blocks has 3 to
+        5, part 2 of two has 4 and 5); each is given `_OWN_BLOCKS` numbers instead. Part 0 begins at 0 in any
+        case.
         """
         if self.key is None:
             if specs.forward == specs.grad_input == specs.grad_weight == EXACT:
@@ -307,20 +330,20 @@ class Frame:
 
 
 def _is_empty(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether an operand has no elements; the core itself answers where sizes are not known yet."""
+    """Return whether an operand has no elements; False while compiling, as sizes may not be known yet."""
     return not torch.compiler.is_compiling() and 0 in (*a.shape, *b.shape)
 
 
 @dataclass(kw_only=True)
 class _Running(threading.local):
-    """The layers that run in this thread."""
+    """Running layers and product of this thread."""
 
     frames: list[Frame] = field(default_factory=list)
     """Calls of layers, the innermost last."""
     product: str | None = None
-    """Name of the product that runs."""
+    """Name of the running product, ``layer:kind``."""
     electronic: bool = False
-    """Whether it is electronic."""
+    """Whether that product is electronic."""
 
 
 _RUNNING = _Running()
@@ -332,13 +355,13 @@ def current_frame() -> Frame | None:
 
 
 def current_product() -> tuple[str | None, bool]:
-    """Return the name of the product that runs in this thread, if any, and whether it is electronic."""
+    """Return the name of the running product of this thread, if any, and whether it is electronic."""
     return _RUNNING.product, _RUNNING.electronic
 
 
 @contextlib.contextmanager
 def running(name: str, *, electronic: bool = False) -> Iterator[None]:
-    """Name the product that runs."""
+    """Set the running product of this thread."""
     before = _RUNNING.product, _RUNNING.electronic
     _RUNNING.product, _RUNNING.electronic = name, electronic
     try:
@@ -349,37 +372,42 @@ def running(name: str, *, electronic: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Iterator[Frame]:
-    """Run a call of a layer."""
+    """Open a call of a layer, whose inputs are `tensors`.
+
+    In the backward pass a call without one around it is the recomputation of a checkpoint, and takes the
+    identity of its first run.
+    """
     frames = _RUNNING.frames
     traced = torch.compiler.is_compiling()
     if traced:
         _check_compiler()
     if not traced and not frames and torch._C._current_graph_task_id() != -1:
-        path, key, ragged = _recomputed(site, tensors)
+        call = _recomputed_call(site, tensors)
     else:
-        around = frames[-1] if frames else None
-        key = (around and around.key) or open_key() or site.conversion.key
-        path, ragged = (around.path, around.ragged) if around else (0, False)
-        if around:
-            repeat = around.repeats.get(site.number, 0)
-            around.repeats[site.number] = repeat + 1
+        caller = frames[-1] if frames else None
+        key = (caller and caller.key) or open_key() or site.conversion.key
+        path, ragged = (caller.path, caller.ragged) if caller else (0, False)
+        if caller:
+            repeat = caller.repeats.get(site.number, 0)
+            caller.repeats[site.number] = repeat + 1
             path = mix_key(path, site.number, repeat) if repeat else path
+        call = _Call(path, key, ragged)
         if not traced:
-            _remember(site, tensors, (path, key, ragged))
-    frame = Frame(site=site, training=training, path=path, key=key, ragged=ragged)
+            _remember(site, tensors, call)
+    frame = Frame(site=site, training=training, path=call.path, key=call.key, ragged=call.ragged)
     frames.append(frame)
     try:
         yield frame
     finally:
         frames.pop()
-        if frame.picks and frames:  # what it returns may be as ragged, as a router's indices are
+        if frame.picks and frames:  # its caller may select rows by what it returns, as by a router's indices
             frames[-1].ragged = True
 
 
 @contextlib.contextmanager
-def resumed(kept: Frame) -> Iterator[None]:
-    """Run in a call as it stood when it was copied."""
-    _RUNNING.frames.append(kept.copy())
+def resumed(saved: Frame) -> Iterator[None]:
+    """Continue a call from a saved state of it."""
+    _RUNNING.frames.append(saved.copy())
     try:
         yield
     finally:
@@ -388,7 +416,7 @@ def resumed(kept: Frame) -> Iterator[None]:
 
 @torch.compiler.assume_constant_result
 def _check_compiler() -> bool:
-    """Refuse an option of compilers under which recomputed calls would draw anew, without a word."""
+    """Refuse a compiler option under which recomputed calls would silently draw other noise."""
     if torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint:
         msg = (
             "skip_fwd_side_effects_in_bwd_under_checkpoint drops the numbers of calls, so that checkpointed "
@@ -400,6 +428,7 @@ def _check_compiler() -> bool:
 
 
 def _fingerprint(tensors: list[torch.Tensor]) -> _Fingerprint | None:
+    """Return the fingerprint of a call's inputs, or None if they have no memory."""
     try:
         return tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors)
     except RuntimeError:  # tensors without memory, as in tracing
@@ -407,29 +436,32 @@ def _fingerprint(tensors: list[torch.Tensor]) -> _Fingerprint | None:
 
 
 def _remember(site: Site, tensors: list[torch.Tensor], call: _Call) -> None:
-    """Keep what a recomputation of this call needs; a checkpoint keeps its inputs alive, where they are."""
-    key = next(iter(site.calls), call)[1]
-    if (key and key.value) != (call[1] and call[1].value):
+    """Keep a call and its inputs for a recomputation; a new key, that is a new step, forgets older ones.
+
+    A checkpoint keeps its inputs alive and in place, so that their addresses identify the call.
+    """
+    key = next(iter(site.calls), call).key
+    if (key and key.value) != (call.key and call.key.value):
         site.calls.clear()
         site.inputs.clear()
     if len(site.inputs) >= _REMEMBERED_INPUTS:
         site.inputs.clear()
     site.calls.add(call)
-    mark = _fingerprint(tensors)
-    if mark:
-        site.inputs[mark] = (call, [weakref.ref(tensor) for tensor in tensors])
+    fingerprint = _fingerprint(tensors)
+    if fingerprint:
+        site.inputs[fingerprint] = (call, [weakref.ref(tensor) for tensor in tensors])
 
 
-def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
-    """Return the call that the backward pass runs again."""
-    call, kept = site.inputs.get(_fingerprint(tensors) or (), (None, []))
-    if call is not None and all(tensor() is not None for tensor in kept):
+def _recomputed_call(site: Site, tensors: list[torch.Tensor]) -> _Call:
+    """Return the call that the backward pass repeats: that of the same inputs, or the step's only one."""
+    call, inputs = site.inputs.get(_fingerprint(tensors) or (), (None, []))
+    if call is not None and all(tensor() is not None for tensor in inputs):
         return call
-    meant = site.calls or {(0, open_key() or site.conversion.key, False)}
-    if len(meant) > 1:
+    candidates = site.calls or {_Call(0, open_key() or site.conversion.key, False)}
+    if len(candidates) > 1:
         msg = (
             f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept; it "
-            f"could be any of its {len(meant)} calls of this step; checkpoint the module itself"
+            f"could be any of its {len(candidates)} calls of this step; checkpoint the module itself"
         )
         raise WorkloadError(msg)
-    return next(iter(meant))
+    return next(iter(candidates))

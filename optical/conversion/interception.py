@@ -1,11 +1,16 @@
 """Interception of every torch function that a converted layer calls; those with products go to the core.
 
-A watch counts the products by where they were run, so that none escapes unseen.
+`_REPLACED` maps functions of torch to their replacements, made of matrix products (`products`). Functions in
+`_NOT_REPLACEABLE` have products that no replacement covers, and are refused in layers that use the core.
+`watch_products` counts the products by the unit that ran them, so that none escapes unseen.
+`show_to_compilers` and `follow_checkpoints` extend interception to compiled graphs and to functions that
+torch's checkpoints recompute.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +21,10 @@ from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from optical.conversion.frames import Frame, current_frame, current_product, running
+from optical.conversion.frames import Frame, current_frame, current_product, resumed, running
 from optical.conversion.policy import ProductKind
 from optical.conversion.products import (
     MULTI_HEAD_ATTENTION,
@@ -52,23 +58,25 @@ _PRODUCTS = (
     "_native_multi_head_attention _transformer_encoder_layer_fwd _trilinear _cudnn_rnn _euclidean_dist "
     "_addmm_activation linalg_matrix_exp hspmm sspaddmm sparse_sampled_addmm"
 ).split()
+"""Operators of torch that multiply matrices, by name."""
 _BY_START = tuple(
     "_scaled_dot_product _thnn _flash_attention _efficient_attention mkldnn_ _sparse_addmm _sparse_mm "
     "_sparse_sparse_matmul _sparse_semi_structured _weight_int _dyn_quant_matmul _scaled_mm_v "
     "_scaled_grouped_mm_v conv linear_".split()
 )
+"""Beginnings of the names of further ones."""
 
 
 def operator_of(func: Callable[..., Any]) -> tuple[str, str]:
-    """Return namespace and name of an operator that a dispatch mode is shown, without its overload."""
+    """Return namespace and name of an operator, as a dispatch mode gets it, without its overload."""
     space, _, name = str(func).partition(".")
     return space, name.partition(".")[0]
 
 
 def is_product(operator: str) -> bool:
-    """Return whether an operator of torch, without its namespace, multiplies matrices.
+    """Return whether an operator of torch, by its name without namespace, multiplies matrices.
 
-    Factorizations of matrices and solutions of equations are no products.
+    Factorizations of matrices and solutions of equations do not count.
     """
     if "prepack" in operator or "unpack" in operator:
         return False
@@ -77,21 +85,23 @@ def is_product(operator: str) -> bool:
 
 @dataclass(kw_only=True)
 class ProductCounts:
-    """Products that were run, and how often."""
+    """Numbers of products that were run, by the unit that ran them."""
 
     analog: Counter[str] = field(default_factory=Counter)
-    """Forward, on the core: by ``layer:kind``."""
+    """Forward products on the core, by ``layer:kind``."""
     electronic: Counter[str] = field(default_factory=Counter)
-    """Forward, electronic by policy, exclusion or because they sum nothing: by ``layer:kind``."""
+    """Forward products that are electronic by policy, by exclusion or for K = 1, by ``layer:kind``."""
     escaped: Counter[str] = field(default_factory=Counter)
-    """Forward, neither: by ``layer:operator of torch``. Such a product is a fault."""
+    """Forward products that are neither, a fault of the conversion, by ``layer:operator of torch``."""
     analog_backward: int = 0
-    """Backward, on the core."""
+    """Backward products on the core."""
     digital_backward: Counter[str] = field(default_factory=Counter)
-    """Backward, not on the core, by operator of torch: gradients of what is electronic."""
+    """Backward products off the core, gradients of electronic ones, by operator of torch."""
 
 
 class _Watch(TorchDispatchMode):
+    """Dispatch mode that counts the products among all operators of torch."""
+
     def __init__(self, counts: ProductCounts) -> None:
         super().__init__()
         self.counts = counts
@@ -125,9 +135,9 @@ class _Watch(TorchDispatchMode):
 
 @contextlib.contextmanager
 def watch_products() -> Iterator[ProductCounts]:
-    """Count the products that run, of converted models and of all else in this thread.
+    """Count all products that run in this thread, of converted models and others.
 
-    A kernel from outside torch is one operator, whose products cannot be seen.
+    Products inside a kernel from outside torch cannot be seen.
     """
     counts = ProductCounts()
     with _Watch(counts):
@@ -139,15 +149,15 @@ class _Replacement:
     """Replacement of a function of torch."""
 
     run: Callable[..., Any]
-    """Takes the call of the layer, then what the function takes."""
+    """Function of the layer's call (`Frame`), followed by the arguments of the torch function."""
     kinds: tuple[ProductKind, ...]
-    """Products in it; where all are electronic, the function itself is run."""
+    """Kinds of its products; if all are electronic, the torch function itself is run."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What the function calls its arguments, and what `run` does, where they differ."""
+    """Keyword names of the torch function, and those of `run`, where they differ."""
 
 
 class Interception(TorchFunctionMode):
-    """Runs the products of the innermost converted layer as its policy says."""
+    """Function mode that runs the products of the innermost converted layer as its policy says."""
 
     def __torch_function__(
         self,
@@ -158,16 +168,16 @@ class Interception(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401
         del types
         kwargs, frame = kwargs or {}, current_frame()
-        if frame is not None and _picks_by_value(func, args):
+        if frame is not None and _selects_by_value(func, args):
             frame.ragged = frame.picks = True
-        if frame is None or not (func in _REPLACED or func in _WITHOUT_ROAD or _is_called_by_name(func)):
+        if frame is None or not (func in _REPLACED or func in _NOT_REPLACEABLE or _is_product_operator(func)):
             if func is Tensor.unflatten and torch.compiler.is_compiling():
-                # Compilers know this method by its name, but cannot see through the function itself.
+                # Compilers can trace this method called by name, but not the function itself.
                 return args[0].unflatten(*args[1:], **kwargs)
             return func(*args, **kwargs)
         if func not in _REPLACED:
-            return _run_without_road(frame, func, args, kwargs)
-        frame.begin()
+            return _run_if_electronic(frame, func, args, kwargs)
+        frame.begin_operation()
         replacement = _REPLACED[func]
         if frame.is_electronic(*replacement.kinds):
             with running(f"{frame.site.name}:{replacement.kinds[-1]}", electronic=True):
@@ -178,7 +188,7 @@ class Interception(TorchFunctionMode):
         return replacement.run(frame, *args, **kwargs)
 
     def _attend(self, frame: Frame, query: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Run torch's attention, which has the batch in the second dimension, product by product."""
+        """Run torch's multi-head attention, whose second dimension is the batch, product by product."""
         frame.attention = [ProductKind.SCORES, ProductKind.VALUES]
         frame.samples = query.shape[1] if query.dim() > 2 else 1
         try:
@@ -188,44 +198,44 @@ class Interception(TorchFunctionMode):
             frame.attention, frame.samples = [], 1
 
 
-def _is_called_by_name(func: Callable[..., Any]) -> bool:
-    """Return whether a function is an operator with products, as those of quantised layers are called."""
+def _is_product_operator(func: Callable[..., Any]) -> bool:
+    """Return whether a function is itself an operator with products, as quantised layers call it."""
     return isinstance(func, OpOverload | OpOverloadPacket) and is_product(operator_of(func)[1])
 
 
-def _picks_by_value(func: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Return whether the shape of what a function gives, or of what is made with it, may hang on values.
+def _selects_by_value(func: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Return whether numbers of rows may depend on values of tensors after a torch function.
+
+    Experts find their tokens so: by `nonzero`, ``where`` of one tensor, a mask, or by counts that Python
+    reads. An index of integers does not count: its result has as many rows as the index.
 
     Parameters
     ----------
     func : callable
-        A function of torch, as a `TorchFunctionMode` meets it.
+        Function of torch, as a `TorchFunctionMode` gets it.
     args : sequence
-        What it is given by place.
-
-    Experts find their tokens so: by `nonzero`, ``where`` of one tensor, a mask, or by counts that Python
-    reads. An index of integers has rows of its own shape, and is no such function.
+        Its positional arguments.
     """
     if func in _WHERE:
         return len(args) == 1
     if func is Tensor.__getitem__:
         index = args[1] if isinstance(args[1], tuple) else (args[1],)
-        return any(_is_mask(one) or _is_cut_by_value(one) for one in index)
+        return any(_is_mask(part) or _is_slice_by_tensor(part) for part in index)
     return func in _BY_VALUE
 
 
-def _is_mask(one: object) -> bool:
-    return isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8)
+def _is_mask(index: object) -> bool:
+    return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
-def _is_cut_by_value(one: object) -> bool:
-    return isinstance(one, slice) and (isinstance(one.start, Tensor) or isinstance(one.stop, Tensor))
+def _is_slice_by_tensor(index: object) -> bool:
+    return isinstance(index, slice) and (isinstance(index.start, Tensor) or isinstance(index.stop, Tensor))
 
 
-def _run_without_road(
+def _run_if_electronic(
     frame: Frame, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:  # noqa: ANN401
-    """Run a function whose products cannot go to a core, if the layer is electronic."""
+    """Run a function whose products cannot go to a core; refuse it unless the layer is all electronic."""
     if frame.is_electronic(*ProductKind):
         with running(f"{frame.site.name}:{func.__name__}", electronic=True):
             return func(*args, **kwargs)
@@ -236,8 +246,8 @@ def _run_without_road(
     raise WorkloadError(msg)
 
 
-def _table() -> dict[Callable[..., Any], _Replacement]:
-    """Return what is replaced by what."""
+def _replacements() -> dict[Callable[..., Any], _Replacement]:
+    """Return the replacement of each function of torch, of methods and operators too."""
     kind = ProductKind
     dense = (kind.LINEAR, kind.MATMUL)
     added = _Replacement(matmul_add, dense, _ADDED_NAMES)
@@ -275,8 +285,8 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
         table[getattr(Tensor, f"{name}_")] = added_in_place
     for name in ("conv1d", "conv2d", "conv3d"):
         table[getattr(torch, name)] = _Replacement(convolution, (kind.CONVOLUTION,))
-        turned = name.replace("conv", "conv_transpose")
-        table[getattr(torch, turned)] = _Replacement(transposed_convolution, (kind.CONVOLUTION,))
+        transposed = name.replace("conv", "conv_transpose")
+        table[getattr(torch, transposed)] = _Replacement(transposed_convolution, (kind.CONVOLUTION,))
     for cell, name in (
         (Cell.LSTM, "lstm"),
         (Cell.GRU, "gru"),
@@ -298,25 +308,67 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
 
 
 def show_to_compilers() -> None:
-    """Let a compiler hand over private functions too, as torch itself does when it is not compiled.
+    """Add the functions to those that compilers offer to function modes, as eager torch does for all.
 
-    Compilers ask only about functions that torch lists as overridable. Without this, grouped products would
-    stay in a compiled graph as they are.
+    Compilers offer only functions that torch lists as overridable. Without this, grouped products would stay
+    in a compiled graph as they are.
     """
     from torch._dynamo.variables.torch import get_overridable_functions  # noqa: PLC0415 - slow to import
 
     get_overridable_functions().update(_REPLACED)
-    get_overridable_functions().update(_WITHOUT_ROAD)
+    get_overridable_functions().update(_NOT_REPLACEABLE)
+
+
+@functools.cache
+def follow_checkpoints() -> None:
+    """Patch both kinds of torch's checkpoints so that they recompute in the call that checkpointed.
+
+    A checkpointed function runs a second time in the backward pass, when the call of the layer around it has
+    returned; its products must still reach the core, with the draws of the first run. A recomputed module
+    opens a call of its own; a method or a function would have none.
+    """
+    non_reentrant: Any = checkpoint._CheckpointFrame
+    reentrant: Any = checkpoint.CheckpointFunction
+    init, forward = non_reentrant.__init__, reentrant.forward
+
+    def init_in_call(self: object, recompute: Callable[..., Any], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        init(self, _in_present_call(recompute), *args, **kwargs)
+
+    def forward_in_call(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        recompute = _in_present_call(function)
+        outputs = forward(ctx, function, *args)
+        ctx.run_function = recompute
+        return outputs
+
+    non_reentrant.__init__, reentrant.forward = init_in_call, staticmethod(forward_in_call)
+
+
+def _in_present_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs in the present call of a converted layer, in its present state.
+
+    Outside converted layers the function itself.
+    """
+    frame = current_frame()
+    if frame is None:
+        return function
+    saved = frame.copy()
+
+    def run_in_call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        outermost = current_frame() is None
+        with resumed(saved), Interception() if outermost else contextlib.nullcontext():
+            return function(*args, **kwargs)
+
+    return run_in_call
 
 
 _PLAIN_NAMES = {"mat2": "other", "vec": "other", "tensor": "other"}
 _ADDED_NAMES = dict.fromkeys(("mat1", "batch1", "mat"), "first") | dict.fromkeys(
     ("mat2", "batch2", "vec"), "second"
 )
-_REPLACED = _table()
+_REPLACED = _replacements()
 _OF_MATRICES = ("matrix_power", "matrix_exp", "cov", "corrcoef")
 _OF_SPARSE = ("smm", "hspmm", "sspaddmm")
-_WITHOUT_ROAD = {
+_NOT_REPLACEABLE = {
     getattr(place, name)
     for place, names in (
         (
@@ -349,8 +401,9 @@ _WITHOUT_ROAD = {
     for name in names
     if hasattr(place, name)
 }
-"""Functions with products that nothing here turns into products of matrices, or that nobody sees into."""
+"""Functions with products that no replacement covers, or that run code which cannot be intercepted."""
 _WHERE = {torch.where, Tensor.where}
+"""Functions that select by values if they have one argument."""
 _BY_VALUE = {
     getattr(place, name)
     for place, names in (
@@ -360,3 +413,4 @@ _BY_VALUE = {
     )
     for name in names
 }
+"""Functions that select by values, or hand values to Python, which may."""

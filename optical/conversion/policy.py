@@ -36,12 +36,12 @@ class ProductKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ProductException:
-    """Products that come out otherwise than the rest."""
+    """Products with specifications of their own."""
 
     pattern: str
-    """Names of products, as in `Policy.electronic`."""
+    """Pattern of names of products, as in `Policy.electronic`."""
     specs: ProductSpecs
-    """Their specifications on the core."""
+    """Specifications of these products on the core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +82,19 @@ class Policy:
                 raise ParameterError(msg)
 
     def specs(self, layer: str, kind: ProductKind, default: ProductSpecs) -> ProductSpecs | None:
-        """Return what the core makes of a product, or None if it is electronic."""
+        """Return the specifications of a kind of product of a layer, or None if it is electronic."""
         if any(fits(pattern, layer, kind) for pattern in self.electronic):
             return None
-        fitting = (one.specs for one in self.exceptions if fits(one.pattern, layer, kind))
-        return next(fitting, default)
+        own = (exception.specs for exception in self.exceptions if fits(exception.pattern, layer, kind))
+        return next(own, default)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """All patterns, in the order in which they are asked."""
-        return (*self.electronic, *(one.pattern for one in self.exceptions))
+        """All patterns, in the order in which they are tried."""
+        return (*self.electronic, *(exception.pattern for exception in self.exceptions))
 
     def pattern(self, layer: str, kind: ProductKind) -> str | None:
-        """Return the pattern that makes a product electronic or an exception, or None."""
+        """Return the first pattern that fits a kind of product of a layer, or None."""
         return next((pattern for pattern in self.patterns if fits(pattern, layer, kind)), None)
 
     def to_json(self) -> str:
@@ -114,10 +114,10 @@ class Policy:
 
 
 class AnalogSource(Protocol):
-    """A core."""
+    """A photonic core."""
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what reaches a product of a phase."""
+        """Return the errors of products of a phase."""
         ...
 
 
@@ -126,7 +126,7 @@ class PhotonicAccelerator(Protocol):
 
     @property
     def core(self) -> AnalogSource:
-        """Kind of its cores."""
+        """One of its cores, which are all alike."""
         ...
 
 
@@ -140,7 +140,7 @@ class PhotonicSystem(Protocol):
 
     @property
     def unlit(self) -> str | None:
-        """Why its products do not come out as they will in a step; None where they do."""
+        """Reason why its products cannot be executed yet, as while its laser is not sized; else None."""
         ...
 
 
@@ -149,7 +149,7 @@ Hardware = ProductSpecs | AnalogSource | PhotonicAccelerator | PhotonicSystem | 
 
 
 def specs_of(system: Hardware) -> ProductSpecs:
-    """Return what a system, an accelerator or a core makes of products.
+    """Return the specifications of the products of a system, an accelerator or a core.
 
     Raises
     ------
@@ -160,10 +160,10 @@ def specs_of(system: Hardware) -> ProductSpecs:
         return system
     if isinstance(system, str):
         system = load_core(system)
-    if (why := getattr(system, "unlit", None)) is not None:
-        raise ParameterError(why)
+    if (reason := getattr(system, "unlit", None)) is not None:
+        raise ParameterError(reason)
     unit = getattr(system, "photonic", system)
-    if not callable(getattr(unit, "analog", None)):  # a core of another number format has a core in it
+    if not callable(getattr(unit, "analog", None)):  # an accelerator, or a core of another number format
         unit = getattr(unit, "core", None)
     analog = getattr(unit, "analog", None)
     if not callable(analog):

@@ -1,10 +1,12 @@
-"""Layers and functions of torch as the products of matrices that a core runs.
+"""Layers and functions of torch, rewritten as matrix products that a core can run.
 
-Linear layers, attention, convolutions, recurrent cells, Einstein sums and contractions.
+Linear layers, attention, convolutions, recurrent cells, Einstein sums and contractions. Each function takes
+the call of the layer (`Frame`), then the arguments of the torch function that it replaces, and hands its
+products to `Frame.multiply`; everything else is digital.
 
-Shape suffixes: B samples, H heads or width of a state, T queries or time steps, S keys, D width of a head,
-N samples, C channels or width of an input, L places of an output, G groups or gates, K elements of a patch,
-O channels out. Dimensions before them are batches.
+Shape suffixes: B samples, H heads or width of a state, T queries or time steps, S keys, D width of a head, N
+samples, C channels or width of an input, L positions of an output, G groups or gates, K elements of a patch,
+R rows, O channels out. Dimensions before them are batches.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - as torch calls it
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Return attention by the rules of torch: full scores first, then the mask, as a matrix engine would.
+    """Return attention as torch defines it: all scores first, then the mask, as a matrix engine computes it.
 
     Notes
     -----
-    In half precision, which ends at 65504, queries are scaled before the product, scores after it elsewhere.
-    A query that a mask hides from all keys gives zeros.
+    Scores are scaled after the product; in float16, whose largest number is 65504, queries before it. A query
+    whose keys are all masked gives zeros.
     """
     if enable_gqa:
-        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    if _executed_in(query) is torch.float16:
+    if _product_dtype(query) is torch.float16:
         query, scale = query * scale, 1.0
     scores_HTS = frame.multiply(ProductKind.SCORES, query, key.mT) * scale
     if is_causal:
@@ -70,37 +72,39 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - as torch calls it
     return frame.multiply(ProductKind.VALUES, weights_HTS.to(value.dtype), value)
 
 
-def _executed_in(x: torch.Tensor) -> torch.dtype:
-    """Return the type in which a product of a tensor is delivered, autocast included."""
-    kind = x.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
+def _product_dtype(x: torch.Tensor) -> torch.dtype:
+    """Return the type of a product of a tensor, autocast included."""
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
     return x.dtype
 
 
 def _check_padding(key_padding_mask: torch.Tensor, src_len: int, bsz: int) -> None:
-    """Refuse a mask that does not fit; torch's own function hides its message from compilers."""
+    """Refuse a mask that does not fit, in place of torch's own check, which compilers cannot trace."""
     if tuple(key_padding_mask.shape) != (bsz, src_len):
         msg = f"key_padding_mask must have the shape {[bsz, src_len]}; got {list(key_padding_mask.shape)}"
         raise WorkloadError(msg)
 
 
 def _open_multi_head_attention() -> types.FunctionType:
-    """Return torch's function with the products inside it in sight.
+    """Return torch's multi-head attention with its inner functions open to interception.
 
-    As it stands, it hands itself over as a whole to whoever overrides functions. This one has the same code
-    but does not ask for overriding at its own level, while the functions that it calls do.
+    Torch's own function asks for an override of itself as a whole (`has_torch_function`). This one has the
+    same code but answers that question with no, so that only the functions it calls are offered for override.
     """
-    whole: Any = functional.multi_head_attention_forward
+    original: Any = functional.multi_head_attention_forward
     asks = "has_torch_function"
-    if asks not in whole.__code__.co_names or asks not in whole.__globals__:
+    if asks not in original.__code__.co_names or asks not in original.__globals__:
         msg = (
             f"torch {torch.__version__} hides the products of multi_head_attention_forward; exclude the layer"
         )
         raise WorkloadError(msg)
-    names = {**whole.__globals__, asks: lambda tensors: False, "_check_key_padding_mask": _check_padding}
-    opened = types.FunctionType(whole.__code__, names, whole.__name__, whole.__defaults__, whole.__closure__)
-    opened.__kwdefaults__ = whole.__kwdefaults__
+    names = {**original.__globals__, asks: lambda tensors: False, "_check_key_padding_mask": _check_padding}
+    opened = types.FunctionType(
+        original.__code__, names, original.__name__, original.__defaults__, original.__closure__
+    )
+    opened.__kwdefaults__ = original.__kwdefaults__
     return opened
 
 
@@ -118,12 +122,12 @@ def convolution(  # noqa: PLR0917 - as torch calls it
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """Return a convolution over any number of dimensions; the bias is added digitally.
+    """Return a convolution over any number of dimensions as a product of patches; the bias is digital.
 
     Notes
     -----
-    All places of all samples are rows of one product. With groups each is a matrix of a batch, which one core
-    runs as a whole; then the row blocks of a batch cut into parts differ from those of the whole.
+    All output positions of all samples are rows of one product. With groups, each group is a matrix of a
+    batched product; then a batch that is cut into parts has other row blocks than the whole.
     """
     dims = weight.dim() - 2
     x = input if input.dim() == dims + 2 else input.unsqueeze(0)
@@ -162,9 +166,9 @@ def transposed_convolution(  # noqa: PLR0917 - as torch calls it
 
     Notes
     -----
-    Each place of the input gives one whole patch of the output: K are the channels in, and the columns are
-    the channels out times the elements of a kernel. Where patches overlap they are added digitally, as is
-    the bias, so that the core sees none of the zeros that a stride would put between places.
+    Each position of the input gives a whole patch of the output: the product sums over the channels in, and
+    its columns are the channels out times the elements of the kernel. Overlapping patches, and the bias, are
+    added digitally, so that the core is spared the zeros that a stride would put between positions.
     """
     dims = weight.dim() - 2
     x = input if input.dim() == dims + 2 else input.unsqueeze(0)
@@ -179,16 +183,16 @@ def transposed_convolution(  # noqa: PLR0917 - as torch calls it
         y_NLO = y_GRO.transpose(0, 1).reshape(*x_NLC.shape[:2], groups * w_GKO.shape[2])
     y = y_NLO.mT.reshape(x.shape[0], groups * weight.shape[1], *kernel, *places)
     edges = zip(_per_dim(padding, dims), _per_dim(output_padding, dims), strict=True)
-    ways = zip(_per_dim(stride, dims), _per_dim(dilation, dims), edges, strict=True)
-    for left, (step, spread, (cut, more)) in zip(range(dims, 0, -1), ways, strict=True):
-        patches = y.movedim((2 + left, 2), (-2, -1))
+    by_dim = zip(_per_dim(stride, dims), _per_dim(dilation, dims), edges, strict=True)
+    for dims_left, (step, spread, (cut, more)) in zip(range(dims, 0, -1), by_dim, strict=True):
+        patches = y.movedim((2 + dims_left, 2), (-2, -1))
         y = functional.pad(_overlapped(patches, step, spread), (-cut, more - cut))
     y = y if bias is None else y + bias.to(y.dtype).view(-1, *[1] * dims)
     return y if input.dim() == dims + 2 else y.squeeze(0)
 
 
 def _overlapped(patches: torch.Tensor, step: int, spread: int) -> torch.Tensor:
-    """Return patches, [..., places, elements], added where they overlap, as one dimension."""
+    """Return patches [..., positions, elements] laid along one dimension and added where they overlap."""
     places, elements = patches.shape[-2:]
     reach = (places - 1) * step + 1
     y = patches.new_zeros((*patches.shape[:-2], reach + (elements - 1) * spread))
@@ -198,25 +202,26 @@ def _overlapped(patches: torch.Tensor, step: int, spread: int) -> torch.Tensor:
 
 
 def _per_dim(value: int | Sequence[int], dims: int) -> tuple[int, ...]:
+    """Return one number for each dimension."""
     if isinstance(value, int):
         return (value,) * dims
     return tuple(value) * (dims if len(value) == 1 else 1)
 
 
 def _pads(padding: str | int | Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """Return zeros before and after each dimension, the last dimension first."""
+    """Return the zeros before and after each dimension, the last one first, for `functional.pad`."""
     if padding == "valid":
         padding = 0
-    if isinstance(padding, str):
-        whole = [spread * (size - 1) for size, spread in zip(kernel, dilation, strict=True)]
-        pairs = [(one // 2, one - one // 2) for one in whole]
+    if isinstance(padding, str):  # "same"
+        totals = [spread * (size - 1) for size, spread in zip(kernel, dilation, strict=True)]
+        pairs = [(total // 2, total - total // 2) for total in totals]
     else:
-        pairs = [(one, one) for one in _per_dim(padding, len(kernel))]
-    return [one for pair in reversed(pairs) for one in pair]
+        pairs = [(pad, pad) for pad in _per_dim(padding, len(kernel))]
+    return [pad for pair in reversed(pairs) for pad in pair]
 
 
 _State = tuple[torch.Tensor, ...]
-"""Hidden state, and for an LSTM its cell."""
+"""Hidden state, [B, H], and for an LSTM the state of its cell."""
 
 
 class Cell(Enum):
@@ -239,12 +244,12 @@ class _Weights:
     projection_PH: torch.Tensor | None = None
 
     def project(self, frame: Frame, x: torch.Tensor) -> torch.Tensor:
-        """Return what the input gives to the gates."""
+        """Return the input's contribution to the gates."""
         y = frame.multiply(ProductKind.LINEAR, x, self.input_GC.mT, weight=True)
         return y if self.input_bias is None else y + self.input_bias.to(y.dtype)
 
     def step(self, frame: Frame, cell: Cell, x_BG: torch.Tensor, state: _State) -> _State:
-        """Return the next state."""
+        """Return the state after one time step, from the input's contribution to the gates and the state."""
         h_BG = frame.multiply(ProductKind.RECURRENCE, state[0], self.hidden_GH.mT, weight=True)
         if self.hidden_bias is not None:
             h_BG = h_BG + self.hidden_bias.to(h_BG.dtype)
@@ -263,7 +268,7 @@ class _Weights:
 
 
 def cell_function(cell: Cell) -> Callable[..., torch.Tensor | _State]:
-    """Return what runs one time step, called as torch's own function (`torch.lstm_cell` and its like)."""
+    """Return a function that runs one time step, with the arguments of `torch.lstm_cell` and its like."""
 
     def run(  # noqa: PLR0917 - as torch calls it
         frame: Frame,
@@ -283,7 +288,7 @@ def cell_function(cell: Cell) -> Callable[..., torch.Tensor | _State]:
 
 
 def layer_function(cell: Cell) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """Return what runs whole layers, called as torch's own function (`torch.lstm` and its like)."""
+    """Return a function that runs whole layers, with the arguments of `torch.lstm` and its like."""
 
     def run(frame: Frame, *arguments: Any) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
         if isinstance(arguments[3], list | tuple):
@@ -313,14 +318,14 @@ def layer_function(cell: Cell) -> Callable[..., tuple[torch.Tensor, ...]]:
 def _unflatten(
     flat: Sequence[torch.Tensor], has_biases: bool, count: int, hx: object, cell: Cell
 ) -> list[_Weights]:
-    """Return the parameters by layer and direction."""
-    each = len(flat) // count
-    found = []
-    for start in range(0, len(flat), each):
-        part = list(flat[start : start + each])
+    """Return the parameters of each direction of each layer, `count` of them, from torch's flat list."""
+    size = len(flat) // count
+    weights = []
+    for start in range(0, len(flat), size):
+        part = list(flat[start : start + size])
         biases = part[2:4] if has_biases else [None, None]
-        projection = part[-1] if each > (4 if has_biases else 2) else None
-        found.append(
+        projection = part[-1] if size > (4 if has_biases else 2) else None
+        weights.append(
             _Weights(
                 input_GC=part[0],
                 hidden_GH=part[1],
@@ -329,7 +334,7 @@ def _unflatten(
                 projection_PH=projection,
             )
         )
-    return found
+    return weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,8 +344,11 @@ class _Stack:
     frame: Frame
     cell: Cell
     weights: list[_Weights]
+    """Parameters, layer after layer, of each layer's directions."""
     directions: int
+    """1, or 2 where layers also run backwards in time."""
     dropout: float
+    """Share of a layer's outputs that the next layer does not read, 0 to 1."""
 
     def run(
         self, x: torch.Tensor, state: _State, counts: list[int] | None = None
@@ -350,10 +358,10 @@ class _Stack:
         Parameters
         ----------
         x : torch.Tensor
-            Sequences of equal length, [B, T, C], or packed ones, longest first, all samples of a time step
-            together; outputs are laid out alike.
+            Sequences of equal length, [B, T, C]; or packed ones, longest first, all samples of a time step
+            after each other. Outputs have the same layout.
         state : tuple of torch.Tensor
-            First states.
+            Initial states, of each direction of each layer.
         counts : list of int, optional
             Samples of each time step of packed sequences.
         """
@@ -362,22 +370,25 @@ class _Stack:
             outputs = []
             for index in range(first, first + self.directions):
                 gates = self.weights[index].project(self.frame, x)
-                each = gates.unbind(1) if counts is None else gates.split(counts)
-                steps, final = self._unroll(index, list(each), tuple(one[index] for one in state))
+                by_step = gates.unbind(1) if counts is None else gates.split(counts)
+                steps, final = self._unroll(index, list(by_step), tuple(part[index] for part in state))
                 outputs.append(torch.stack(steps, 1) if counts is None else torch.cat(steps))
                 finals.append(final)
             x = self._between(torch.cat(outputs, -1), first)
-        return x, tuple(torch.stack(one) for one in zip(*finals, strict=True))
+        return x, tuple(torch.stack(part) for part in zip(*finals, strict=True))
 
     def _unroll(
         self, index: int, gates: list[torch.Tensor], state: _State
     ) -> tuple[list[torch.Tensor], _State]:
-        """Run the steps of one direction; samples that have no further step keep their state."""
+        """Return the hidden states of all steps of one direction, and the last state.
+
+        Samples of packed sequences that have ended keep their state.
+        """
         backward = self.directions == 2 and index % 2 == 1
         steps: list[torch.Tensor] = []
         for x_BG in reversed(gates) if backward else gates:
             live = x_BG.shape[0]
-            after = self.weights[index].step(self.frame, self.cell, x_BG, tuple(one[:live] for one in state))
+            after = self.weights[index].step(self.frame, self.cell, x_BG, tuple(x[:live] for x in state))
             steps.append(after[0])
             if live < state[0].shape[0]:
                 after = tuple(torch.cat([new, old[live:]]) for new, old in zip(after, state, strict=True))
@@ -385,7 +396,7 @@ class _Stack:
         return (steps[::-1] if backward else steps), state
 
     def _between(self, x: torch.Tensor, first: int) -> torch.Tensor:
-        """Return what the next layer reads."""
+        """Return a layer's outputs as the next layer reads them, with dropout except after the last."""
         last = first + self.directions >= len(self.weights)
         return functional.dropout(x, self.dropout) if self.dropout > 0.0 and not last else x
 
@@ -402,7 +413,7 @@ def linear(
 
     Notes
     -----
-    Rows reach the core sample by sample, so that a part of the batch is whole row blocks.
+    Rows enter the core ordered by sample, so that a part of the batch consists of whole row blocks.
     """
     if weight.dim() == 1:
         return linear(frame, input, weight.unsqueeze(0), bias).squeeze(-1)
@@ -430,15 +441,15 @@ def matmul(
         raise WorkloadError(msg)
     a = input.unsqueeze(0) if input.dim() == 1 else input
     b = other.unsqueeze(-1) if other.dim() == 1 else other
-    turned = is_weight(a) and not is_weight(b) and a.dim() == 2
-    if turned:
+    transposed = is_weight(a) and not is_weight(b) and a.dim() == 2  # the weight is to be the second operand
+    if transposed:
         a, b = b.mT, a.mT
     weight = is_weight(b)
     kind = ProductKind.LINEAR if weight else ProductKind.MATMUL
     if not weight and frame.attention:
         kind = frame.attention.pop(0)
     c = frame.multiply(kind, a, b, weight=weight)
-    c = c.mT if turned else c
+    c = c.mT if transposed else c
     c = c.squeeze(-1) if other.dim() == 1 else c
     return c.squeeze(-1 if other.dim() == 1 else -2) if input.dim() == 1 else c
 
@@ -446,7 +457,7 @@ def matmul(
 def vecdot(frame: Frame, x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     """Return the sums of products of two tensors along a dimension, the first conjugated."""
     x, y = torch.broadcast_tensors(x.conj(), y)
-    x, y = (one.movedim(dim, -1).unsqueeze(-1) for one in (x, y))
+    x, y = (vectors.movedim(dim, -1).unsqueeze(-1) for vectors in (x, y))
     return matmul(frame, x.mT, y).squeeze((-2, -1))
 
 
@@ -465,7 +476,7 @@ def matmul_add(
     alpha: float = 1,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return ``beta input + alpha (first @ second)``; all but the product is digital."""
+    """Return ``beta input + alpha (first @ second)``; only the product is the core's."""
     product = matmul(frame, first, second, out=out)
     product = product if alpha == 1 else alpha * product
     return product if beta == 0 else product + (beta * input).to(product.dtype)
@@ -480,7 +491,7 @@ def sum_matmul_add(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Return `matmul_add` with the products of a batch summed."""
+    """Return ``beta input + alpha sum(first @ second)``, the sum over the batch."""
     product = alpha * matmul(frame, first, second).sum(0)
     return product if beta == 0 else product + (beta * input).to(product.dtype)
 
@@ -494,16 +505,18 @@ def matmul_add_in_place(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Do `matmul_add` and keep the result in the input."""
+    """Write the result of `matmul_add` into `input`, and return it."""
     return input.copy_(matmul_add(frame, input, first, second, beta=beta, alpha=alpha))
 
 
 def chain(frame: Frame, *matrices: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the product of many matrices, from left to right."""
-    parts = [one for part in matrices for one in ([part] if isinstance(part, torch.Tensor) else part)]
-    product = parts[0]
-    for part in parts[1:]:
-        product = matmul(frame, product, part)
+    factors: list[torch.Tensor] = []
+    for argument in matrices:
+        factors += [argument] if isinstance(argument, torch.Tensor) else argument
+    product = factors[0]
+    for factor in factors[1:]:
+        product = matmul(frame, product, factor)
     return product
 
 
@@ -516,7 +529,7 @@ def grouped(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Return the rows of A, in groups that end at `offs`, each group by its own matrix of B, [G, K, N]."""
+    """Return the products of groups of rows of A, which end at `offs`, each by its matrix of B, [G, K, N]."""
     if mat_a.dim() != 2 or mat_b.dim() != 3 or offs is None or bias is not None:
         shapes = f"{list(mat_a.shape)} and {list(mat_b.shape)}"
         rule = "grouped products take [M, K], [G, K, N] and offs, without bias"
@@ -524,15 +537,18 @@ def grouped(
         raise WorkloadError(msg)
     counts = offs.diff(prepend=offs.new_zeros(1)).tolist()
     rest = mat_a.shape[0] - sum(counts)
-    for count in (*counts, rest):  # compilers, which do not know these numbers, take this as a promise
+    for count in (
+        *counts,
+        rest,
+    ):  # tells compilers, which do not know the numbers, that they are not negative
         torch._check(count >= 0)
     weight = is_weight(mat_b)
-    *groups, none = mat_a.split([*counts, rest])
+    *groups, remainder = mat_a.split([*counts, rest])
     parts = [
         frame.multiply(ProductKind.EXPERTS, rows, mat_b[number], weight=weight)
         for number, rows in enumerate(groups)
     ]
-    y = torch.cat([*parts, none.new_zeros((rest, mat_b.shape[-1]), dtype=parts[0].dtype)])
+    y = torch.cat([*parts, remainder.new_zeros((rest, mat_b.shape[-1]), dtype=parts[0].dtype)])
     return y if out_dtype is None else y.to(out_dtype)
 
 
@@ -544,7 +560,7 @@ def einsum(
 ) -> torch.Tensor:
     """Return an Einstein sum, by the rules of `torch.einsum`; more than two operands from left to right."""
     equation, tensors = _equation(operands)
-    inputs, output = _spelled_out(equation, [tensor.dim() for tensor in tensors])
+    inputs, output = _without_ellipses(equation, [tensor.dim() for tensor in tensors])
     names, result = inputs[0], tensors[0]
     for number in range(1, len(tensors)):
         later = set(output).union(*inputs[number + 1 :])
@@ -569,7 +585,7 @@ def tensordot(
     if isinstance(dims, int):
         dims_a, dims_b = list(range(a.dim() - dims, a.dim())), list(range(dims))
     else:
-        dims_a, dims_b = ([one] if isinstance(one, int) else list(one) for one in dims)
+        dims_a, dims_b = ([side] if isinstance(side, int) else list(side) for side in dims)
     names_a, names_b = list(_LETTERS[: a.dim()]), list(_LETTERS[a.dim() : a.dim() + b.dim()])
     for dim_a, dim_b in zip(dims_a, dims_b, strict=True):
         names_b[dim_b] = names_a[dim_a]
@@ -586,7 +602,7 @@ def inner(frame: Frame, input: torch.Tensor, other: torch.Tensor) -> torch.Tenso
 
 
 _DISTANCE_ROWS = 25
-"""Most vectors on either side whose distances torch takes from differences, if it is left to choose."""
+"""Most vectors on either side for which `torch.cdist`, left to choose, takes differences, not a product."""
 
 
 def distances(
@@ -596,25 +612,25 @@ def distances(
     p: float = 2.0,
     compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
 ) -> torch.Tensor:
-    """Return the distance of each of some vectors from each of others, by a product where torch takes one.
+    """Return the distances of all pairs of vectors, as `torch.cdist`, by a product where that takes one.
 
     Notes
     -----
-    ``|x - y|^2 = |x|^2 + |y|^2 - 2 x y``: the core gives the last term alone. Equal vectors, and those that
-    noise puts closer still, are at distance zero, where the gradient is zero as in torch.
+    ``|x - y|^2 = |x|^2 + |y|^2 - 2 x y``: the core computes the last term. Where noise makes this negative,
+    the distance is zero, and so is its gradient, as torch has it for equal vectors.
     """
-    always, chosen = "use_mm_for_euclid_dist", "use_mm_for_euclid_dist_if_necessary"
+    always, if_many = "use_mm_for_euclid_dist", "use_mm_for_euclid_dist_if_necessary"
     many = max(x1.shape[-2], x2.shape[-2]) > _DISTANCE_ROWS
-    if p != 2.0 or not (compute_mode == always or (compute_mode == chosen and many)):
+    if p != 2.0 or not (compute_mode == always or (compute_mode == if_many and many)):
         return torch.cdist(x1, x2, p, compute_mode)
-    y = -2.0 * matmul(frame, x1, x2.mT)
-    y = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2) + y
-    near = y <= 0.0
-    return y.masked_fill(near, 1.0).sqrt().masked_fill(near, 0.0)
+    square = -2.0 * matmul(frame, x1, x2.mT)
+    square = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2) + square
+    equal = square <= 0.0
+    return square.masked_fill(equal, 1.0).sqrt().masked_fill(equal, 0.0)
 
 
 def _equation(operands: Sequence[object]) -> tuple[str, list[torch.Tensor]]:
-    """Return the equation and the operands, whichever way they were given."""
+    """Return the equation and the operands of an Einstein sum, given in either of torch's two forms."""
     if isinstance(operands[0], str):
         rest = (
             operands[1] if len(operands) == 2 and not isinstance(operands[1], torch.Tensor) else operands[1:]
@@ -622,13 +638,13 @@ def _equation(operands: Sequence[object]) -> tuple[str, list[torch.Tensor]]:
         return operands[0], list(rest)  # type: ignore[call-overload]
     tensors = list(operands[0 : len(operands) // 2 * 2 : 2])
     lists = [*operands[1::2], *(operands[-1:] if len(operands) % 2 else [])]
-    texts = ["".join("..." if one is Ellipsis else _LETTERS[one] for one in each) for each in lists]  # type: ignore[attr-defined]
+    texts = ["".join("..." if dim is Ellipsis else _LETTERS[dim] for dim in dims) for dims in lists]  # type: ignore[attr-defined]
     inputs = ",".join(texts[: len(tensors)])
     return (f"{inputs}->{texts[-1]}" if len(operands) % 2 else inputs), tensors  # type: ignore[return-value]
 
 
-def _spelled_out(equation: str, dims: list[int]) -> tuple[list[str], str]:
-    """Return the letters of each operand and of the result, with ellipses replaced by letters."""
+def _without_ellipses(equation: str, dims: list[int]) -> tuple[list[str], str]:
+    """Return the letters of each operand, whose numbers of dimensions are given, and of the result."""
     left, arrow, output = equation.replace(" ", "").partition("->")
     inputs = left.split(",")
     free = [c for c in _LETTERS if c not in equation]
@@ -650,12 +666,16 @@ def _spelled_out(equation: str, dims: list[int]) -> tuple[list[str], str]:
 def _pair(
     frame: Frame, a: tuple[str, torch.Tensor], b: tuple[str, torch.Tensor], output: str
 ) -> torch.Tensor:
-    """Return the Einstein sum of two operands, as one product of matrices."""
+    """Return the Einstein sum of two operands, each with its letters, as one (batched) product of matrices.
+
+    Letters in both operands are the batch if they are in the output, else they are summed; letters in one
+    operand are its rows, or columns.
+    """
     if is_weight(a[1]) and not is_weight(b[1]):
         a, b = b, a
     weight = is_weight(b[1])
-    names_a, x = _alone(*a, keep=set(output) | set(b[0]))
-    names_b, y = _alone(*b, keep=set(output) | set(names_a))
+    names_a, x = _reduced(*a, keep=set(output) | set(b[0]))
+    names_b, y = _reduced(*b, keep=set(output) | set(names_a))
     sizes = dict(zip(names_b, y.shape, strict=True))
     sizes |= {c: n for c, n in zip(names_a, x.shape, strict=True) if n > 1 or c not in sizes}
     both = [c for c in names_a if c in names_b]
@@ -673,12 +693,12 @@ def _pair(
     return z.permute([names_z.index(c) for c in output])
 
 
-def _alone(names: str, tensor: torch.Tensor, *, keep: set[str]) -> tuple[str, torch.Tensor]:
-    """Return an operand with its diagonals taken, and summed over what nothing else has."""
+def _reduced(names: str, tensor: torch.Tensor, *, keep: set[str]) -> tuple[str, torch.Tensor]:
+    """Return an operand with diagonals of repeated letters taken, and summed over letters not to keep."""
     wanted = "".join(dict.fromkeys(c for c in names if c in keep))
     return wanted, tensor if wanted == names else torch.einsum(f"{names}->{wanted}", tensor)
 
 
 def _ordered(tensor: torch.Tensor, names: str, wanted: list[str], sizes: dict[str, int]) -> torch.Tensor:
-    """Return a tensor with its dimensions in the wanted order, those of size one spread."""
+    """Return a tensor with its dimensions in the wanted order, and expanded to the sizes."""
     return tensor.permute([names.index(c) for c in wanted]).expand([sizes[c] for c in wanted])

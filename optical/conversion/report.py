@@ -1,4 +1,8 @@
-"""Report of a conversion: the products that a core runs, those that stay electronic, and why."""
+"""Report of a conversion: the products that a core runs, those that stay electronic, and why.
+
+`describe` runs a model once under a dispatch mode (`_ProductLog`), or, without a sample, lists the products
+that its layers' classes imply.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ _MATRICES = {
     "baddbmm": 1,
     "addmv": 1,
 }
-"""Place of the first factor among an operator's arguments; the second follows it."""
+"""Index of the first factor among an operator's arguments; the second follows it."""
 
 
 class RunsOn(StrEnum):
@@ -44,32 +48,34 @@ class RunsOn(StrEnum):
     ELECTRONIC = "electronic"
     """The digital electronics around it."""
     ESCAPED = "ESCAPED"
-    """Electronics, without being told to: a fault of the conversion."""
+    """Electronics, though the policy does not say so: a fault of the conversion."""
 
 
 @dataclass(kw_only=True)
 class ProductEntry:
-    """Products of one kind in one layer that run in one place."""
+    """Products of one kind in one layer that one unit runs."""
 
     layer: str
     """Name of the module."""
     product: str
-    """Kind, or the operator of torch."""
+    """Kind of the products, or the operator of torch."""
     place: RunsOn
     """Unit that runs them."""
     reason: str
-    """Reason in the operands that keeps them electronic; empty if there is none."""
+    """Property of the operands that keeps them electronic; empty if there is none."""
     dtype: str
     """Type of the operands."""
     count: int = 0
-    """Number of them."""
+    """Number of products."""
     macs: int | None = 0
     """Multiply-accumulates, or None if unknown."""
     weights: set[str] = field(default_factory=set)
     """Names of the parameters that are multiplied."""
 
 
-class _Log(TorchDispatchMode):
+class _ProductLog(TorchDispatchMode):
+    """Dispatch mode that records every product; `names` are those of parameters, by their storage."""
+
     def __init__(self, names: Mapping[int, str]) -> None:
         super().__init__()
         self.names = names
@@ -86,11 +92,11 @@ class _Log(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         space, name = operator_of(func)
         if space == CORE_NAMESPACE or is_product(name):
-            self._note(name, space == CORE_NAMESPACE, args, result)
+            self._record(name, space == CORE_NAMESPACE, args, result)
         return result
 
-    def _note(self, name: str, on_core: bool, args: tuple[Any, ...], result: object) -> None:
-        """Write one product down."""
+    def _record(self, name: str, on_core: bool, args: tuple[Any, ...], result: object) -> None:
+        """Add one product to its entry."""
         frame = current_frame()
         product, electronic = current_product()
         layer, _, kind = (product or ":").rpartition(":")
@@ -99,22 +105,23 @@ class _Log(TorchDispatchMode):
             layer, kind = frame.site.name if frame else "", name
         elif not on_core and name.startswith(_ATTENTION):
             kind = "attention"
-        tensors = [one for one in _flat(args[:2] if on_core else args) if isinstance(one, torch.Tensor)]
-        operands = [one for one in tensors if one.dim()]
-        macs = 0 if any(one.numel() == 0 for one in operands) else _macs(name, on_core, args, result)
+        tensors = [value for value in _flat(args[:2] if on_core else args) if isinstance(value, torch.Tensor)]
+        operands = [tensor for tensor in tensors if tensor.dim()]
+        macs = 0 if any(x.numel() == 0 for x in operands) else _macs(name, on_core, args, result)
         dtype = str(operands[0].dtype if operands else None).removeprefix("torch.")
-        reason = _refusal(name, operands) if place is RunsOn.ELECTRONIC else ""
+        reason = _operand_reason(name, operands) if place is RunsOn.ELECTRONIC else ""
         entry = self.entries.setdefault(
             (layer, kind, place, reason, dtype),
             ProductEntry(layer=layer, product=kind, place=place, reason=reason, dtype=dtype),
         )
         entry.count += 1
         entry.macs = None if macs is None or entry.macs is None else entry.macs + macs
-        stored = {one.untyped_storage()._cdata for one in tensors if one.dim() > 1}
-        entry.weights |= {self.names[one] for one in stored if one in self.names}
+        storages = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.dim() > 1}
+        entry.weights |= {self.names[storage] for storage in storages if storage in self.names}
 
 
 def _flat(values: Sequence[Any]) -> Iterator[Any]:
+    """Yield the values of nested lists and tuples."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _flat(value)
@@ -122,13 +129,13 @@ def _flat(values: Sequence[Any]) -> Iterator[Any]:
             yield value
 
 
-def _refusal(name: str, operands: Sequence[torch.Tensor]) -> str:
-    """Return what in its operands keeps a product from the core (`Frame.multiply`)."""
+def _operand_reason(name: str, operands: Sequence[torch.Tensor]) -> str:
+    """Return the property of its operands that keeps a product from the core (`Frame.multiply`), or ""."""
     if not operands or name not in _MATRICES:
         return ""
-    if any(not one.is_floating_point() for one in operands):
+    if any(not x.is_floating_point() for x in operands):
         return "integers"
-    if any(one.numel() == 0 for one in operands):
+    if any(x.numel() == 0 for x in operands):
         return "empty"
     first = operands[-2] if len(operands) > 1 else operands[0]
     return "sums nothing" if first.shape[-1] == 1 else ""
@@ -141,10 +148,10 @@ def _macs(name: str, on_core: bool, args: tuple[Any, ...], result: object) -> in
         a, b = args[first : first + 2]
         return int(a.numel() * (b.shape[-1] if b.dim() > 1 else 1))
     if name in {"convolution", "_convolution"}:
-        sums = args[1].numel() // args[1].shape[0]
+        per_element = args[1].numel() // args[1].shape[0]
         transposed = bool(args[6])
-        spread = args[0] if transposed else result
-        return spread.numel() * sums if isinstance(spread, torch.Tensor) else None
+        elements = args[0] if transposed else result
+        return elements.numel() * per_element if isinstance(elements, torch.Tensor) else None
     if name.startswith(_ATTENTION):
         query, key, value = args[:3]
         return int(
@@ -160,19 +167,19 @@ def log_products(
 ) -> list[ProductEntry]:
     """Run a converted model once, in `eval()` and without gradients, and return its products."""
     names = {p.untyped_storage()._cdata: name for name, p in model.named_parameters() if p.dim() > 1}
-    log = _Log(names)
-    given = [sample] if isinstance(sample, torch.Tensor) else sample
-    with _undisturbed(model), torch.no_grad(), noise_key(0), log:
-        if isinstance(given, Mapping):
-            model(**given)
+    log = _ProductLog(names)
+    inputs = [sample] if isinstance(sample, torch.Tensor) else sample
+    with _in_eval(model), torch.no_grad(), noise_key(0), log:
+        if isinstance(inputs, Mapping):
+            model(**inputs)
         else:
-            model(*given)
+            model(*inputs)
     return list(log.entries.values())
 
 
 @contextlib.contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Let a model run without training, and leave it as it was."""
+def _in_eval(model: nn.Module) -> Iterator[None]:
+    """Set a model to `eval()`, and restore its modes and remembered calls afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     calls = [(site, set(site.calls), dict(site.inputs)) for site in sites_of(model)]
     model.eval()
@@ -198,13 +205,14 @@ class ReportRow:
     layer: str
     """Name of the module."""
     module: str
-    """Its class."""
+    """Class of the module."""
     product: str
-    """Role of the product there (`ProductKind`), or the operator of torch."""
+    """Kind of the products (`ProductKind`), or the operator of torch."""
     place: RunsOn
-    """Unit that runs it."""
+    """Unit that runs them."""
     reason: str
-    """Why it does not run as the core's specification says; empty if it does."""
+    """Reason why they are electronic, or an exception on the core; empty if the core's specification
+    holds."""
     products: int | None
     """Products in one forward pass, or None where no model was run."""
     weights: int
@@ -217,25 +225,25 @@ class ReportRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionReport:
-    """Products of a converted model by where they run; `str` of it is a table."""
+    """Products of a converted model, by the unit that runs them; `str` of it is a table."""
 
     model: str
     """Class of the model."""
     mode: str
     """Passes of training in which errors enter (`Mode`)."""
     rows: tuple[ReportRow, ...]
-    """Layers in the order in which they first run, or stand in the model."""
+    """Rows in the order in which layers first run; without a run, in the order of the model."""
     parameters: int
-    """All parameters, those of look-ups, norms and biases, too."""
+    """All parameters, those of look-ups, norms and biases included."""
     measured: bool
     """Whether the model was run."""
 
     def weights(self, place: RunsOn) -> int:
-        """Return the parameters whose products run at a place."""
+        """Return the parameters whose products a unit runs."""
         return sum(row.weights for row in self.rows if row.place is place)
 
     def macs(self, place: RunsOn) -> int:
-        """Return the multiply-accumulates of one forward pass at a place, as far as they are known."""
+        """Return the multiply-accumulates of one forward pass on a unit, as far as they are known."""
         return sum(row.macs or 0 for row in self.rows if row.place is place)
 
     def __str__(self) -> str:
@@ -249,11 +257,11 @@ class ConversionReport:
         return f"{self.model}, mode {self.mode}; {how}"
 
     def _totals(self) -> list[str]:
-        products = self.weights(RunsOn.CORE), sum(row.weights for row in self.rows)
+        on_core, multiplied = self.weights(RunsOn.CORE), sum(row.weights for row in self.rows)
         lines = [
-            f"parameters: {self.parameters:,}; multiplied on the core {products[0]:,}, "
-            f"electronically {products[1] - products[0]:,}, "
-            f"in no product (look-ups, norms, biases) {self.parameters - products[1]:,}"
+            f"parameters: {self.parameters:,}; multiplied on the core {on_core:,}, "
+            f"electronically {multiplied - on_core:,}, "
+            f"in no product (look-ups, norms, biases) {self.parameters - multiplied:,}"
         ]
         if self.measured:
             core, electronic, escaped = map(self.macs, RunsOn)
@@ -266,7 +274,7 @@ class ConversionReport:
 
 
 def _merged(rows: Sequence[ReportRow]) -> list[ReportRow]:
-    """Return the rows with those added up whose layers differ in a number alone."""
+    """Return the rows, those whose layers differ only in a number added up."""
     groups: dict[tuple[str, ...], list[ReportRow]] = {}
     for row in rows:
         key = (_NUMBER.sub("*", row.layer), row.module, row.product, row.place, row.reason, row.dtype)
@@ -304,7 +312,7 @@ def _cells(row: ReportRow) -> tuple[str, ...]:
 
 
 def _table(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of even columns, numbers to the right; a column with nothing in it is left out."""
+    """Return the lines of a table, numbers aligned to the right; empty columns are left out."""
     columns = [column for column in zip(*lines, strict=True) if any(column[1:])]
     padded = []
     for head, *cells in columns:
@@ -315,22 +323,23 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 _BY_WEIGHTS = (ProductKind.LINEAR, ProductKind.CONVOLUTION, ProductKind.RECURRENCE, ProductKind.EXPERTS)
-"""Products with a parameter."""
+"""Kinds of products by a parameter."""
 
 
 def describe(
     model: nn.Module, sample: torch.Tensor | Sequence[object] | Mapping[str, object] | None = None
 ) -> ConversionReport:
-    """Return which products of a converted model the core runs, which stay electronic, and why.
+    """Return a report of the products that the core runs, those that stay electronic, and why.
 
     Parameters
     ----------
     model : torch.nn.Module
         A converted model.
     sample : torch.Tensor, sequence or mapping, optional
-        What the model is given, in order or by name: it is run once, in `eval()` and without gradients, and
-        every product that is met is told. On the ``meta`` device, model and sample alike, this needs neither
-        memory nor time. Without a sample the layers are told whose products can be known from their class.
+        Inputs of the model, by position or by name: the model is run once, in `eval()` and without gradients,
+        and all its products are reported. With model and sample on the ``meta`` device this needs neither
+        memory nor time. Without a sample, the products of torch's own layers are reported, as known from
+        their class.
 
     Raises
     ------
@@ -340,7 +349,7 @@ def describe(
     Notes
     -----
     A product of M by K with K by N elements has M K N multiply-accumulates; the backward pass of a layer has
-    twice as many. What attention masks is computed and counted.
+    twice as many. Scores that attention masks are computed and counted.
     """
     conversion = conversion_of(model)
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
@@ -360,10 +369,10 @@ def describe(
 def _measured(
     entry: ProductEntry, model: nn.Module, classes: Mapping[str, str]
 ) -> tuple[ReportRow, set[str]]:
-    """Return a row without its weights, and the names of those."""
-    site = next((one for one in sites_of(model) if one.name == entry.layer), None)
+    """Return the row of an entry, its weights not counted yet, and the names of these weights."""
+    site = next((site for site in sites_of(model) if site.name == entry.layer), None)
     names = set(entry.weights)
-    if not names and entry.product in _BY_WEIGHTS:  # a copy was multiplied, as under autocast
+    if not names and entry.product in _BY_WEIGHTS:  # a copy of the weight was multiplied, as under autocast
         prefix = f"{entry.layer}." if entry.layer else ""
         own = model.get_submodule(entry.layer).named_parameters(recurse=False)
         names = {f"{prefix}{name}" for name, parameter in own if parameter.dim() > 1}
@@ -382,8 +391,8 @@ def _measured(
 
 
 def _planned(model: nn.Module, classes: Mapping[str, str]) -> list[tuple[ReportRow, set[str]]]:
-    """Return the rows that classes alone tell."""
-    found: list[tuple[ReportRow, set[str]]] = []
+    """Return the rows that are known from the classes of layers, each with the names of its weights."""
+    rows: list[tuple[ReportRow, set[str]]] = []
     inside: tuple[str, ...] = ()
     modules = dict(model.named_modules())
     for site in sites_of(model):
@@ -411,12 +420,12 @@ def _planned(model: nn.Module, classes: Mapping[str, str]) -> list[tuple[ReportR
                 macs=None,
                 dtype=dtype,
             )
-            found.append((row, set() if number else set(matrices)))
-    return found
+            rows.append((row, set() if number else set(matrices)))
+    return rows
 
 
 def _kinds(module: nn.Module) -> tuple[ProductKind, ...]:
-    """Return the products of one of torch's own layers, or nothing of others."""
+    """Return the kinds of products of one of torch's own layers; none for other layers."""
     kind = ProductKind
     if isinstance(module, nn.MultiheadAttention):
         return kind.LINEAR, kind.SCORES, kind.VALUES
@@ -430,32 +439,35 @@ def _kinds(module: nn.Module) -> tuple[ProductKind, ...]:
 
 
 def _planned_place(site: Site, kind: ProductKind | None) -> RunsOn:
+    """Return the unit that will run a kind of product of a layer; None for any kind."""
     kinds = tuple(ProductKind) if kind is None else (kind,)
-    runs = any(site.specs(one, training=False) is not None for one in kinds)
+    runs = any(site.specs(each, training=False) is not None for each in kinds)
     return RunsOn.CORE if runs else RunsOn.ELECTRONIC
 
 
 def _reason(site: Site | None, product: str, place: RunsOn) -> str:
-    """Return why a product is not on the core, or is an exception there, as far as the policy says."""
+    """Return the policy's reason why a product is electronic, or an exception on the core; "" if none."""
     if site is None or place is RunsOn.ESCAPED:
         return ""
     if not site.included:
         return "excluded"
     kinds = (ProductKind(product),) if product in tuple(ProductKind) else tuple(ProductKind)
     policy = site.conversion.policy
-    pattern = next((one for kind in kinds if (one := policy.pattern(site.name, kind))), None)
+    patterns = (policy.pattern(site.name, kind) for kind in kinds)
+    pattern = next((pattern for pattern in patterns if pattern is not None), None)
     if pattern is None or (place is RunsOn.CORE) is (pattern in policy.electronic):
         return ""
     return f"policy: {pattern}" if place is RunsOn.ELECTRONIC else f"exception: {pattern}"
 
 
 def _each_weight_once(model: nn.Module, rows: Sequence[tuple[ReportRow, set[str]]]) -> list[ReportRow]:
-    """Return the rows with the sizes of their weights; a shared weight counts where it is first used."""
+    """Return the rows with the sizes of their weights; a shared weight counts in the first row with it."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     seen: set[int] = set()
-    found = []
+    counted = []
     for row, names in rows:
-        mine = {id(parameters[name]): parameters[name].numel() for name in names}
-        found.append(dataclasses.replace(row, weights=sum(n for key, n in mine.items() if key not in seen)))
-        seen |= set(mine)
-    return found
+        sizes = {id(parameters[name]): parameters[name].numel() for name in names}
+        weights = sum(size for key, size in sizes.items() if key not in seen)
+        counted.append(dataclasses.replace(row, weights=weights))
+        seen |= set(sizes)
+    return counted

@@ -78,13 +78,13 @@ from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, ratio_from_db
 
 @cache
 def default_chip() -> Chip:
-    """Return the chip of today's parts, taken to be calibrated without noise unless told otherwise."""
+    """Return the chip of today's parts; unless its fields say otherwise, calibrated without noise."""
     return device_table().build(Chip, "chip")
 
 
 @cache
 def default_interfering_chip(*, on_lines: bool) -> Chip:
-    """Return the same of a core whose operands interfere, on one wavelength or on the lines of a comb."""
+    """Return the chip of a core whose operands interfere, on one wavelength or on the lines of a comb."""
     table = device_table()
     grid = table.build(LineGrid, "comb_lines") if on_lines else None
     return dataclasses.replace(default_chip(), coupler=table.build(NodeCoupler, "node_coupler"), grid=grid)
@@ -92,7 +92,7 @@ def default_interfering_chip(*, on_lines: bool) -> Chip:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayShape:
-    """Parts that products of an array have for themselves, and outputs that see one line."""
+    """Numbers of parts of an array that products do not share, and of outputs that share light."""
 
     rows: int
     """Rows of the first operand with modulators of their own, or vectors that pass at once."""
@@ -136,11 +136,11 @@ def counted(spec: AnalogSpec, link: LinkBudget, shot: Shot) -> AnalogSpec:
 
 
 def mismatch_ratio(spec: AnalogSpec) -> dict[str, float]:
-    """Return noise over signal of a full-scale sample by what is unlike on a chip, if anything is.
+    """Return noise over signal of a full-scale sample by differences between a chip's parts, if any.
 
     Notes
     -----
-    Gains of a sum's positions are independent, that of the receiver is one for all of them. What a
+    Gains of a sum's positions are independent; the receiver's is common to them. Differences that a
     cell or a load adds is named by its core. Couplers do not show: all operands at full scale, a^2 = b^2.
     """
     chip = spec.chip
@@ -154,7 +154,7 @@ DEFAULT_MODULATOR = "mzm_tfln_5mm"
 DRIVER = "driver_sige_2025"
 DEFAULT_FEED = "waveguide_sin_2014"
 DEFAULT_CROSSING = "crossing_mmi_2020"
-"""Modulator, driver, feed and crossing where nobody names others, the same in all cores: of the described
+"""Default modulator, driver, feed and crossing, the same in all cores: of the described
 parts whose losses are published those that take least energy in the default core at the precision of fp8
 (`heliograph core parts`)."""
 GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
@@ -162,12 +162,12 @@ GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 
 
 def usual_driver() -> Driver:
-    """Return the driver of a modulator where nobody names another."""
+    """Return the default driver of a modulator."""
     return named_parts_table().build(Driver, DRIVER)
 
 
 class Array(ABC):
-    """Array of an analog core: the part of its description that no other core shares."""
+    """Array of an analog core: the properties that differ from core to core."""
 
     name: str
     """Name shown in tables and messages."""
@@ -216,12 +216,12 @@ class Array(ABC):
 
     @abstractmethod
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often everything happens in one product, or in each of many, on whole clusters."""
+        """Return the events (uses of parts) of one product, or of each of many, on whole clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalogCore(Array):
-    """Base of the analog cores: the fields that they share, and all that follows from their arrays."""
+    """Base of the analog cores: the fields that they share; costs and errors follow from their arrays."""
 
     counts: ClassVar[tuple[str, ...]] = ()
     """Fields that must be whole numbers from 1."""
@@ -232,7 +232,7 @@ class AnalogCore(Array):
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     chip_seed: int = 1
-    """Key of the chip, from which all that is fixed for it is drawn; a choice."""
+    """Seed of the chip, from which its fixed errors are drawn; a choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """Rounding of gradient operands in the DAC driver; stochastic rounding keeps their mean."""
     amplifier: Soa | None = None
@@ -248,7 +248,7 @@ class AnalogCore(Array):
     dac: Converter = shipped(Converter, "dac")
     """Operand converter, one per modulator."""
     driver: Driver | None = None
-    """Amplifier between a DAC and its modulator: `DRIVER` where nobody names another, and None beside a
+    """Amplifier between a DAC and its modulator: `DRIVER` unless another is named, and None beside a
     modulator that states the energy of its symbols whole."""
     adc: Converter = shipped(Converter, "adc")
     """Output converter."""
@@ -317,7 +317,7 @@ class AnalogCore(Array):
 
     @property
     def modulator_loss_db(self) -> float:
-        """Loss of a modulator for an operand at full scale, with what its driver cannot reach."""
+        """Loss of a modulator at full scale of an operand, with the swing that its driver lacks."""
         return self.modulator.insertion_loss_db + self.modulator.drive_loss_db(self.driver, self.half_waves)
 
     @property
@@ -350,7 +350,7 @@ class AnalogCore(Array):
 
     @cached_property
     def used_parts(self) -> tuple[Part, ...]:
-        """Parts list without what only stands on the core, listed once."""
+        """Parts that events use: the parts list without static parts."""
         return tuple(part for part in self.parts() if part.per is not Per.CORE)
 
     def work(self, operator: Products, cores: int) -> Work:
@@ -365,7 +365,7 @@ class AnalogCore(Array):
         )
 
     def load_energy_j(self, values: float) -> float:
-        """Return the energy of loading one core with so many values, what prepares them apart."""
+        """Return the energy of loading one core with a number of values, without that of preparing them."""
         return float(math.fsum(energy_j(self.used_parts, Events(values=values, loads=1)).values()))
 
     @cached_property
@@ -434,7 +434,7 @@ class AnalogCore(Array):
         )
 
     def source(self, lines: int = 1) -> Source:
-        """Return the light of the source, behind an amplifier that so many lines share if there is one."""
+        """Return the light of the source, behind an amplifier of all lines if there is one."""
         power_w, rin_db_per_hz = self.laser_power_w, self.laser.rin_db_per_hz
         if self.amplifier is None:
             return Source(launch_w=power_w, rin_db_per_hz=rin_db_per_hz)
@@ -526,14 +526,14 @@ class AnalogCore(Array):
         )
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase: one output, and what outputs have in common.
+        """Return the errors of products of a phase: those of one output, and those that outputs share.
 
         Notes
         -----
-        A gain is read with one product at full scale, the same for modulators and receivers; each modulator
-        is taken to be read by one receiver, though all of its row would tell of it. Where weights are held,
-        only the streamed operand has a converter that errs anew in every symbol; the other's share of
-        `encoding_variance` stays with each output.
+        A gain is measured with one product at full scale, the same for modulators and receivers; each
+        modulator is taken to be read by one receiver, though all of its row would tell of it. Where weights
+        are held, only the streamed operand has a converter that errs anew in every symbol; the other's share
+        of `encoding_variance` stays with each output.
         """
         spec, chip, array = self.output_record(phase), self.chip, self.array
         reading = self.reading_variance
@@ -576,14 +576,14 @@ class AnalogCore(Array):
 
 
 def lines_around(middle_m: float, count: int, spacing_hz: float) -> tuple[float, ...]:
-    """Return the frequencies of so many lines around a wavelength, rising."""
+    """Return the frequencies of a number of lines around a wavelength, ascending, Hz."""
     middle_hz = SPEED_OF_LIGHT_M_PER_S / middle_m
     spacing_hz = spacing_hz if math.isfinite(spacing_hz) else 0.0
     return tuple(middle_hz + (place - 0.5 * (count - 1)) * spacing_hz for place in range(count))
 
 
 def crossing_losses(crossing: PassiveElement, count: int) -> tuple[tuple[str, int, float], ...]:
-    """Return the losses of an operand that passes so many crossings: name, count and decibels of each."""
+    """Return the losses of an operand at a number of crossings: name, count and decibels of each element."""
     passed = (crossing.name, count, crossing.insertion_loss_db)
     layers = ("way to the other layer and back", 1, crossing.layer_loss_db)
     return (passed, layers) if crossing.layer_loss_db else (passed,)
@@ -676,16 +676,16 @@ def receiver_of(
 def integrating_receiver_of(
     core: AnalogCore, pair: IntegratingReceiver, gate: Integrator | None, source: Source, symbols: int
 ) -> Receiver:
-    """Return the receiver of outputs that integrate so many symbols between two readings.
+    """Return the receiver of outputs that integrate a number of symbols between two readings.
 
     Parameters
     ----------
     core : AnalogCore
-        Its modulator, rate and the pulses of its laser, if any, shape the symbols.
+        Core, whose modulator, rate and laser pulses, if any, shape the symbols.
     pair : IntegratingReceiver
         Balanced pair with its capacitor, which need not follow the symbols.
     gate : Integrator, optional
-        What lets the current through to the capacitor; none lets all of it through.
+        Gate of the current to the capacitor; None if it is always open.
     source : Source
         The light.
     symbols : int
@@ -736,7 +736,7 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
 
 
 def readout_parts(core: AnalogCore, readout: Integrator | Sampler) -> tuple[Part, ...]:
-    """Return the readouts, one for each output, as they stand and as they are used by samples."""
+    """Return the readouts, one for each output, and their uses by samples."""
     return (
         Part("readout", readout, 1, readout.sample_energy_j, Per.SAMPLE),
         Part("readout", readout, core.receivers),
@@ -744,14 +744,14 @@ def readout_parts(core: AnalogCore, readout: Integrator | Sampler) -> tuple[Part
 
 
 def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:
-    """Return modulators and converters, as they stand and as they are used by symbols and samples.
+    """Return modulators and converters, and their uses by symbols and samples.
 
     Parameters
     ----------
     core : AnalogCore
-        The core; converters that are slower than it take turns.
+        Core; converters slower than its symbols take turns.
     adcs : float, optional
-        Output converters, an adder with each; one for every output, taking turns, if not told.
+        Output converters, an adder with each; None for one at every output, or several that take turns.
     """
     dacs = core.modulators * core.dac.interleaved(core.symbol_rate_hz)
     adders = core.receivers if adcs is None else adcs

@@ -143,12 +143,12 @@ class Core(Protocol):
         ...
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase, from budget and converters alone."""
+        """Return the errors of products of a phase, from the link budget and the converters alone."""
         ...
 
     @property
     def calibration(self) -> CalibrationCost:
-        """Cost of learning the errors of the chip, once; zero where nothing is learnt."""
+        """Cost of calibrating the errors of the chip once; zero without calibration."""
         ...
 
     def work(self, operator: Products, cores: int) -> Work:
@@ -167,7 +167,7 @@ class Core(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TiledLoads:
-    """Schedule of one product on weight-stationary arrays: the operand that is loaded, and how often."""
+    """Schedule of one product on weight-stationary arrays: the operand that is loaded, and its loads."""
 
     second: Flag
     """Whether B is loaded and A streams, or the reverse."""
@@ -225,4 +225,4 @@ def tiled_loads(operator: Products, *, inputs: int, outputs: int, cores: int) ->
 PARTIAL_SUM_BYTES = 4.0
 """Bytes of a partial sum in the buffer."""
 NOTHING_RELOADED = Reload()
-"""A core into which nothing is loaded."""
+"""Reload of a core into which no operand is loaded: no time, energy or wear."""

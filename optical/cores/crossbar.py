@@ -65,7 +65,7 @@ from simulator.units import to_si
 
 @dataclass(frozen=True, kw_only=True)
 class Crossbar(AnalogCore):
-    """One core of the coherent crossbar, with its share of what a cluster has in common.
+    """One core of the coherent crossbar, with its share of the parts that a cluster shares.
 
     Notes
     -----
@@ -268,7 +268,7 @@ class Crossbar(AnalogCore):
         return dataclasses.replace(super().output_record(phase), product_gain=gain)
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase, photons counted if they are to be."""
+        """Return the errors of products of a phase, with counted photons if `shot` says so."""
         return counted(super().analog(phase), self.link, self.shot)
 
     @property
@@ -279,7 +279,7 @@ class Crossbar(AnalogCore):
         return ArrayShape(rows=rows, columns=self.columns, length=length, lit_rows=self.rows, lines=lines)
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Parameters
         ----------
@@ -321,7 +321,7 @@ class Crossbar(AnalogCore):
         return self._parts(0.5 * self.detector.bias_w(self.link.pair_w))
 
     def _parts(self, biased_w: float) -> tuple[Part, ...]:
-        """Return the parts list with so much power of a detector, which hangs on light, that on areas."""
+        """Return the parts list, with a bias power of each detector, which depends on the light."""
         trees, fill = (self.rows + self.columns) * max(self.rows, self.columns), self.layout.node_fill
         held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
         rings = 2.0 * self.modulators

@@ -3,7 +3,7 @@
 A core is an array of rows x columns integrating homodyne detectors. One operand's element is sent to a whole
 row, the other's to a whole column, in each symbol; after `integration_symbols` of them each detector is read
 once. Operand converters are shared by a whole line, and the readout by a whole integration. `LitCore` is one
-whose laser is sized for so many photons per multiplication, as built or with no noise but shot noise.
+whose laser is sized for a number of photons per multiplication, with all its noise or with shot noise alone.
 
 References
 ----------
@@ -257,7 +257,7 @@ class Homodyne(AnalogCore):
         return dataclasses.replace(super().output_record(phase), product_gain=gain)
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase, photons counted if they are to be."""
+        """Return the errors of products of a phase, with counted photons if `shot` says so."""
         return counted(super().analog(phase), self.link, self.shot)
 
     @property
@@ -266,14 +266,14 @@ class Homodyne(AnalogCore):
         return ArrayShape(rows=self.rows, columns=self.columns, length=1, lit_rows=self.rows)
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Parameters
         ----------
         operator : MatMul or MatMuls
             The product, or many; output tiles spread over the cores.
         cores : int
-            How many.
+            Number of cores.
 
         Notes
         -----
@@ -330,7 +330,7 @@ def default_homodyne() -> Homodyne:
 
 
 def lit_for(core: Homodyne, photons_per_mac: float, *, mean_square: float) -> Homodyne:
-    """Return a core whose laser gives so many detected photons per multiplication.
+    """Return a core with the laser power that gives a number of detected photons per multiplication.
 
     Parameters
     ----------
@@ -370,7 +370,7 @@ def lit_for(core: Homodyne, photons_per_mac: float, *, mean_square: float) -> Ho
 
 
 def shot_limited(core: Homodyne) -> AnalogSpec:
-    """Return what reaches the products of a core of which only shot noise is left.
+    """Return the errors of a core's products if shot noise is its only noise.
 
     Notes
     -----
@@ -406,13 +406,13 @@ class LitCore:
     photons_per_mac: float
     """Detected photons per multiplication, dimensionless."""
     only_shot_noise: bool
-    """Whether everything but shot noise is left out."""
+    """Whether all noise but shot noise is left out."""
 
     def __post_init__(self) -> None:
         check_positive(self, "photons_per_mac")
 
     def spec(self, mean_square: float) -> AnalogSpec:
-        """Return what reaches a product whose operands have a mean square.
+        """Return the errors of a product whose operands have a mean square, with the laser sized for it.
 
         Parameters
         ----------
@@ -422,7 +422,7 @@ class LitCore:
         Raises
         ------
         LinkError
-            If the core is taken as it is and the light is too little, or more than its receivers hold.
+            If all noise counts and the light is too little, or more than the receivers hold.
         """
         core = lit_for(self.core, self.photons_per_mac, mean_square=mean_square)
         return shot_limited(core) if self.only_shot_noise else core.analog(Phase.FORWARD)

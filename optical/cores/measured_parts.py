@@ -1,8 +1,9 @@
-"""Parts of a core as measured: lines of a comb, and the loss, crosstalk and bandwidth of a scattering.
+"""Parts of a core from measurements: scattering matrices of parts, and the lines of a comb.
 
-What light meets follows from the file: at optical frequencies losses, crosstalk and the bandwidth of
-modulated light, below 1 THz the response of a modulator, detector or amplifier to modulation. What a
-scattering matrix does not say (area, power, extinction, noise) stays as it was in the part that stood there.
+A scattering matrix at optical frequencies gives losses, crosstalk and the bandwidth of modulated light; one
+below 1 THz gives the response of a modulator, detector or amplifier to modulation. Numbers that it does not
+give (area, power, extinction, noise) are kept from the part that it replaces. Functions named `_..._changes`
+return the fields of a part that its scattering replaces.
 
 Columns are named by their unit: ``frequency_thz`` or ``wavelength_nm``, ``power_mw`` or ``power_dbm``, and if
 they are known ``linewidth_khz`` and ``rin_db_per_hz``.
@@ -44,78 +45,78 @@ from simulator.files import read_text
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, to_si, watts_from_dbm
 
 OF = " of "
-"""Text between the name of the part that stood in a place and that of the file that replaced its numbers."""
+"""Text between the name of the replaced part and that of the measurement, in the new part's name."""
 MODULATORS = (Modulator, RingModulator, AbsorptionModulator)
 TWO_PORTS = (*MODULATORS, PhaseShifter, Heater, CapacitiveShifter, CarrierShifter)
-"""Kinds of parts with one way through, whose insertion loss a scattering gives."""
+"""Kinds of parts with one input and one output, whose insertion loss a scattering gives."""
 ELECTRICAL = (*MODULATORS, Photodetector, Tia)
-"""Kinds of parts that a response to modulation may be of."""
+"""Kinds of parts that may have a response to modulation."""
 MOST_ASIDE = 0.25
-"""Light of a side arm over that of the straight way from which a part is no crossing; a choice."""
+"""Power in a side arm over that going straight from which a part does not count as a crossing; a choice."""
 POINTS_OF_LINEWIDTH = 4
-"""Points that a resonance needs within half its height, at least; a choice."""
+"""Fewest points of data within the linewidth of a resonance; a choice."""
 SAMPLES = 2001
-"""Frequencies at which a model is asked for a part without resonance; a choice."""
+"""Frequencies at which a model of a part without resonance is evaluated; a choice."""
 SAMPLES_OF_LINEWIDTH = 40
-"""The same within the linewidth of a ring's resonance; a choice."""
+"""Frequencies within the linewidth of a ring at which its model is evaluated; a choice."""
 BANDS = 20.0
-"""Symbol rates around the lines for which a model is asked; a choice."""
+"""Symbol rates on either side of the lines over which a model is evaluated; a choice."""
 
 
-def with_scattering(present: Any, found: MeasuredScattering, field: str, core: AnalogCore) -> Any:  # noqa: ANN401 - any part
-    """Return a part with the numbers that a scattering at a core's lines gives it.
+def with_scattering(present: Any, measured: MeasuredScattering, field: str, core: AnalogCore) -> Any:  # noqa: ANN401 - any part
+    """Return a part with the numbers that its scattering gives at a core's lines.
 
     Parameters
     ----------
     present : Device
-        The part that stands there.
-    found : MeasuredScattering
-        The scattering.
+        Part that is replaced; its other numbers are kept.
+    measured : MeasuredScattering
+        Scattering of the new part.
     field : str
-        Name of its field, which tells splitters, couplers and crossings apart.
+        Field of the core, which tells splitters, couplers and crossings apart.
     core : AnalogCore
-        The core.
+        Core that the part is for.
 
     Raises
     ------
     ParameterError
-        If the scattering is none of such a part, does not cover the lines, or is narrower than symbols
-        where no bandwidth is modelled.
+        If the scattering cannot be that of such a part, does not cover the lines, or is narrower than the
+        spectrum of symbols where no bandwidth is modelled.
     """
     if present is None:
-        msg = f"{found.name}: nothing stands in '{field}' yet; put a part by name there first"
+        msg = f"{measured.name}: nothing stands in '{field}' yet; put a part by name there first"
         raise ParameterError(msg)
-    if found.electrical:
-        changes = _modulated(present, found)
+    if measured.electrical:
+        changes = _bandwidth_changes(present, measured)
     elif isinstance(present, RingRouter | WeightRing):
-        changes = _ring(present, found, core)
+        changes = _ring_changes(present, measured, core)
     else:
-        found.check_covers(core.lines_hz, 0.5 * core.symbol_rate_hz, core.name)
-        changes = _passed(present, found, field, core)
+        measured.check_covers(core.lines_hz, 0.5 * core.symbol_rate_hz, core.name)
+        changes = _passive_changes(present, measured, field, core)
     kind = changes.pop("kind", type(present))
     kept = {item.name for item in dataclasses.fields(kind)}
     numbers = {
         item.name: getattr(present, item.name) for item in dataclasses.fields(present) if item.name in kept
     }
-    named = {"name": f"{present.name.partition(OF)[0]}{OF}{found.name}"}
+    named = {"name": f"{present.name.partition(OF)[0]}{OF}{measured.name}"}
     return kind(**(numbers | changes | named))
 
 
 def scattering_of(
     model: Callable[..., Any], name: str, present: object, core: AnalogCore
 ) -> MeasuredScattering:
-    """Return the scattering of a model in the manner of SAX around the lines of a core.
+    """Return the scattering of a model, in the convention of SAX, around the lines of a core.
 
     Parameters
     ----------
     model : callable
-        As `optical.transfer.scattering.sampled` takes it.
+        Model for `optical.transfer.scattering.sampled`.
     name : str
-        What it is called.
+        Name of the model, for messages.
     present : Device
-        The part that it replaces: around a ring's resonances a model is asked more closely.
+        Part that it replaces; models of rings are evaluated at more frequencies.
     core : AnalogCore
-        The core.
+        Core that the part is for.
     """
     low, high = min(core.lines_hz), max(core.lines_hz)
     if isinstance(present, RingRouter | WeightRing):
@@ -130,139 +131,148 @@ def scattering_of(
     return sampled(model, name, frequency_hz)
 
 
-def _modulated(present: object, found: MeasuredScattering) -> dict[str, Any]:
-    """Return the bandwidth of a part from its response to modulation."""
+def _bandwidth_changes(present: object, measured: MeasuredScattering) -> dict[str, Any]:
+    """Return the 3 dB bandwidth of a part from its response to modulation."""
     if not isinstance(present, ELECTRICAL):
         msg = (
-            f"{found.name}: ends at {found.frequency_hz[-1]:.3g} Hz, so it is no light; a {_kind(present)} "
-            "takes a scattering matrix at optical frequencies"
+            f"{measured.name}: ends at {measured.frequency_hz[-1]:.3g} Hz, so it is no light; a "
+            f"{_kind_in_words(present)} takes a scattering matrix at optical frequencies"
         )
         raise ParameterError(msg)
-    found.check_ports(2, "response to modulation")
-    power = found.power("out0", "in0")
+    measured.check_ports(2, "response to modulation")
+    power = measured.power("out0", "in0")
     if power[0] <= 0.0:
-        msg = f"{found.where(0)}: nothing arrives from in0 at out0; is the response S21?"
+        msg = f"{measured.where(0)}: nothing arrives from in0 at out0; is the response S21?"
         raise ParameterError(msg)
     fallen = np.flatnonzero(power < 0.5 * power[0])
     if not fallen.size:
-        return {"bandwidth_hz": float(found.frequency_hz[-1])}
+        return {"bandwidth_hz": float(measured.frequency_hz[-1])}
     at, level = int(fallen[0]), 0.5 * power[0]
     share = (level - power[at - 1]) / (power[at] - power[at - 1])
-    low, high = found.frequency_hz[at - 1], found.frequency_hz[at]
+    low, high = measured.frequency_hz[at - 1], measured.frequency_hz[at]
     return {"bandwidth_hz": float(low + share * (high - low))}
 
 
-def _passed(present: object, found: MeasuredScattering, field: str, core: AnalogCore) -> dict[str, Any]:
-    """Return loss, crosstalk and bandwidth of what light passes without resonance."""
+def _passive_changes(
+    present: object, measured: MeasuredScattering, field: str, core: AnalogCore
+) -> dict[str, Any]:
+    """Return loss, crosstalk and bandwidth of a part without resonance."""
     if isinstance(present, Waveguide):
-        loss_db = _two_ports(found, "waveguide", core)
-        if not found.length_m:
+        loss_db = _flat_loss_db(measured, "waveguide", core)
+        if not measured.length_m:
             msg = (
-                f"{found.name}: does not tell the waveguide's length; write '! length 5 mm' in the file, or "
-                "give the model a setting length (micrometres) with a default"
+                f"{measured.name}: does not tell the waveguide's length; write '! length 5 mm' in the file, "
+                "or give the model a setting length (micrometres) with a default"
             )
             raise ParameterError(msg)
-        return {"loss_db_per_m": loss_db / found.length_m}
+        return {"loss_db_per_m": loss_db / measured.length_m}
     if isinstance(present, Laser):
-        return {"coupling_loss_db": _two_ports(found, "coupler of fibre and chip", core)}
+        return {"coupling_loss_db": _flat_loss_db(measured, "coupler of fibre and chip", core)}
     if isinstance(present, TWO_PORTS):
-        return {"insertion_loss_db": _two_ports(found, _kind(present), core)}
+        return {"insertion_loss_db": _flat_loss_db(measured, _kind_in_words(present), core)}
     if isinstance(present, MeshCoupler):
-        return _mesh_coupler(found, core)
+        return _mesh_coupler_changes(measured, core)
     if not isinstance(present, PassiveElement):
-        msg = f"{found.name}: no scattering matrix says what a core needs of a {_kind(present)}"
+        kind = _kind_in_words(present)
+        msg = f"{measured.name}: no scattering matrix says what a core needs of a {kind}"
         raise ParameterError(msg)
-    return _PASSIVES.get(field, _coupler)(found, core)
+    return _PASSIVES.get(field, _coupler_changes)(measured, core)
 
 
-def _two_ports(found: MeasuredScattering, what: str, core: AnalogCore) -> float:
-    """Return the loss of the line that loses most on the only way through a part, which must be flat."""
-    found.check_ports(2, what)
-    power = found.power("out0", "in0")
-    narrowest_hz = min(found.half_power_hz(power, line_hz) for line_hz in core.lines_hz)
+def _flat_loss_db(measured: MeasuredScattering, what: str, core: AnalogCore) -> float:
+    """Return the loss of the line that loses most in a part with one input and output, which must be flat.
+
+    `what` names the part in messages.
+    """
+    measured.check_ports(2, what)
+    power = measured.power("out0", "in0")
+    narrowest_hz = min(measured.half_power_hz(power, line_hz) for line_hz in core.lines_hz)
     if narrowest_hz < core.symbol_rate_hz:
         msg = (
-            f"{found.name}: loses half of a line's power within {narrowest_hz:.3g} Hz of it, less than the "
-            f"symbol rate of '{core.name}' ({core.symbol_rate_hz:.3g} Hz), and of a {what} only a flat loss "
-            "is modelled; move the lines or lower symbol_rate_hz"
+            f"{measured.name}: loses half of a line's power within {narrowest_hz:.3g} Hz of it, less than "
+            f"the symbol rate of '{core.name}' ({core.symbol_rate_hz:.3g} Hz), and of a {what} only a flat "
+            "loss is modelled; move the lines or lower symbol_rate_hz"
         )
         raise ParameterError(msg)
-    return _loss_db(power, found, core, f"of in0 arrives at out0; is this a {what}?")
+    return _loss_db(power, measured, core, f"of in0 arrives at out0; is this a {what}?")
 
 
-def _loss_db(power: Real, found: MeasuredScattering, core: AnalogCore, hint: str) -> float:
-    """Return the loss of the line that loses most, 0 where calibration left a little gain."""
-    worst = float(found.at(power, core.lines_hz).min())
+def _loss_db(power: Real, measured: MeasuredScattering, core: AnalogCore, hint: str) -> float:
+    """Return the loss of the line that loses most; a small gain, left by calibration, counts as 0."""
+    worst = float(measured.at(power, core.lines_hz).min())
     if worst <= 0.0:
-        msg = f"{found.name}: no light {hint}"
+        msg = f"{measured.name}: no light {hint}"
         raise ParameterError(msg)
     return max(0.0, -db_from_ratio(worst))
 
 
-def _bandwidth_hz(found: MeasuredScattering, powers: Sequence[Real], core: AnalogCore) -> float:
-    return min(found.half_power_hz(power, line_hz) for power in powers for line_hz in core.lines_hz)
+def _bandwidth_hz(measured: MeasuredScattering, powers: Sequence[Real], core: AnalogCore) -> float:
+    """Return the narrowest half-power bandwidth around any line, of several transmissions."""
+    return min(measured.half_power_hz(power, line_hz) for power in powers for line_hz in core.lines_hz)
 
 
-def _splitter(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
+def _splitter_changes(measured: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the loss of the worse arm beyond an even division."""
-    found.check_ports(3, "splitter")
-    arms = [found.power("out0", "in0"), found.power("out1", "in0")]
-    losses = [_loss_db(2.0 * arm, found, core, "of in0 arrives at an arm; check the ports") for arm in arms]
+    measured.check_ports(3, "splitter")
+    arms = [measured.power("out0", "in0"), measured.power("out1", "in0")]
+    losses = [
+        _loss_db(2.0 * arm, measured, core, "of in0 arrives at an arm; check the ports") for arm in arms
+    ]
     return {
         "kind": MeasuredElement,
         "insertion_loss_db": max(losses),
-        "bandwidth_hz": _bandwidth_hz(found, arms, core),
+        "bandwidth_hz": _bandwidth_hz(measured, arms, core),
     }
 
 
-def _coupler(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
+def _coupler_changes(measured: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the loss of an interference of both inputs, read as the difference of both outputs.
 
     Fields a and b leave with the difference |E0|^2 - |E1|^2 = 2 Re(a b* (s00 s01* - s10 s11*)) + ..., and of
     an ideal coupler that bracket has the modulus 1: loss and uneven division are in it together.
     """
-    found.check_ports(4, "coupler")
-    field = {(i, j): found.field(f"out{i}", f"in{j}") for i in (0, 1) for j in (0, 1)}
+    measured.check_ports(4, "coupler")
+    field = {(i, j): measured.field(f"out{i}", f"in{j}") for i in (0, 1) for j in (0, 1)}
     product = np.abs(field[0, 0] * field[0, 1].conj() - field[1, 0] * field[1, 1].conj())
     hint = "interferes; a coupler divides each input between out0 and out1: check the order of the ports"
-    if float(found.at(product, core.lines_hz).min()) < 0.1:
-        msg = f"{found.name}: less than a tenth of the light {hint} (! ports in0 in1 out0 out1)"
+    if float(measured.at(product, core.lines_hz).min()) < 0.1:
+        msg = f"{measured.name}: less than a tenth of the light {hint} (! ports in0 in1 out0 out1)"
         raise ParameterError(msg)
     return {
         "kind": MeasuredElement,
-        "insertion_loss_db": _loss_db(product, found, core, hint),
-        "bandwidth_hz": _bandwidth_hz(found, [product], core),
+        "insertion_loss_db": _loss_db(product, measured, core, hint),
+        "bandwidth_hz": _bandwidth_hz(measured, [product], core),
     }
 
 
-def _mesh_coupler(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
+def _mesh_coupler_changes(measured: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the loss of a mesh's coupler and the error of its angle."""
-    found.check_ports(4, "coupler")
-    through, across = found.power("out0", "in0"), found.power("out1", "in0")
-    shares = found.at(across, core.lines_hz) / found.at(through + across, core.lines_hz)
+    measured.check_ports(4, "coupler")
+    through, across = measured.power("out0", "in0"), measured.power("out1", "in0")
+    shares = measured.at(across, core.lines_hz) / measured.at(through + across, core.lines_hz)
     angles = np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))
     return {
-        "insertion_loss_db": _loss_db(through + across, found, core, "of in0 arrives; check the ports"),
+        "insertion_loss_db": _loss_db(through + across, measured, core, "of in0 arrives; check the ports"),
         "angle_error_rad": float(np.abs(angles - math.pi / 4.0).max()),
     }
 
 
-def _crossing(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
-    """Return the loss of the straight way, and the share that leaks into the worse side arm."""
-    found.check_ports(4, "crossing")
-    straight = found.power("out0", "in0")
-    sides = np.maximum(found.power("out1", "in0"), found.power("in1", "in0"))
-    at_lines = found.at(sides, core.lines_hz)
-    if bool((at_lines > MOST_ASIDE * found.at(straight, core.lines_hz)).any()):
+def _crossing_changes(measured: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
+    """Return the loss straight through, and the share that leaks into the worse side arm."""
+    measured.check_ports(4, "crossing")
+    straight = measured.power("out0", "in0")
+    sides = np.maximum(measured.power("out1", "in0"), measured.power("in1", "in0"))
+    at_lines = measured.at(sides, core.lines_hz)
+    if bool((at_lines > MOST_ASIDE * measured.at(straight, core.lines_hz)).any()):
         msg = (
-            f"{found.name}: too much light of in0 leaves by a side arm and not by out0; name the ports in "
+            f"{measured.name}: too much light of in0 leaves by a side arm and not by out0; name the ports in "
             "the order of the file, '! ports in0 out0 in1 out1' or so"
         )
         raise ParameterError(msg)
     changes = {
         "kind": MeasuredElement,
-        "insertion_loss_db": _loss_db(straight, found, core, "of in0 arrives at out0; check the ports"),
-        "bandwidth_hz": _bandwidth_hz(found, [straight], core),
+        "insertion_loss_db": _loss_db(straight, measured, core, "of in0 arrives at out0; check the ports"),
+        "bandwidth_hz": _bandwidth_hz(measured, [straight], core),
     }
     if core.holds_weights:  # a leak at a fixed cell is learnt with the cell
         return changes
@@ -270,9 +280,9 @@ def _crossing(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
 
 
 _PASSIVES: Mapping[str, Callable[[MeasuredScattering, AnalogCore], dict[str, Any]]] = MappingProxyType(
-    {"branch": _splitter, "crossing": _crossing}
+    {"branch": _splitter_changes, "crossing": _crossing_changes}
 )
-"""Reader of a passive element by the field that it stands in; others are couplers."""
+"""Function for a passive element, by its field of the core; elements of other fields are couplers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +299,7 @@ class Resonance:
     """Distance to the nearest other resonance; the span of the data where there is no other."""
 
 
-def resonance_of(found: MeasuredScattering, middle_hz: float) -> Resonance:
+def resonance_of(measured: MeasuredScattering, middle_hz: float) -> Resonance:
     """Return the resonance of a ring that lies nearest to a frequency.
 
     Raises
@@ -297,32 +307,33 @@ def resonance_of(found: MeasuredScattering, middle_hz: float) -> Resonance:
     ParameterError
         If there is none whose sides lie within the data, or it has too few points.
     """
-    drop = found.power("out1", "in0")
+    drop = measured.power("out1", "in0")
     inner = (drop[1:-1] >= drop[:-2]) & (drop[1:-1] > drop[2:]) & (drop[1:-1] > 0.5 * drop.max())
     peaks = np.flatnonzero(inner) + 1
     if not peaks.size:
-        msg = f"{found.name}: the way from in0 to out1, the drop, has no resonance; check the ports"
+        msg = f"{measured.name}: the way from in0 to out1, the drop, has no resonance; check the ports"
         raise ParameterError(msg)
-    peak = int(peaks[np.argmin(np.abs(found.frequency_hz[peaks] - middle_hz))])
-    fallen = found.crossings_hz(drop, 0.5 * float(drop[peak]))
-    peak_hz = float(found.frequency_hz[peak])
+    peak = int(peaks[np.argmin(np.abs(measured.frequency_hz[peaks] - middle_hz))])
+    fallen = measured.crossings_hz(drop, 0.5 * float(drop[peak]))
+    peak_hz = float(measured.frequency_hz[peak])
     below, above = fallen[fallen < peak_hz], fallen[fallen > peak_hz]
     if not (below.size and above.size):
         msg = (
-            f"{found.name}: the resonance at {peak_hz:.6g} Hz is not covered to both its sides; measure wider"
+            f"{measured.name}: the resonance at {peak_hz:.6g} Hz is not covered to both its sides; "
+            "measure wider"
         )
         raise ParameterError(msg)
     linewidth_hz = float(above[0] - below[-1])
-    if linewidth_hz < POINTS_OF_LINEWIDTH * found.step_hz:
+    if linewidth_hz < POINTS_OF_LINEWIDTH * measured.step_hz:
         msg = (
-            f"{found.name}: points lie up to {found.step_hz:.3g} Hz apart, and the resonance at "
+            f"{measured.name}: points lie up to {measured.step_hz:.3g} Hz apart, and the resonance at "
             f"{peak_hz:.6g} Hz is "
             f"{linewidth_hz:.3g} Hz wide; measure at least {POINTS_OF_LINEWIDTH} points of it"
         )
         raise ParameterError(msg)
-    others = np.abs(found.frequency_hz[peaks] - peak_hz)
+    others = np.abs(measured.frequency_hz[peaks] - peak_hz)
     others = others[others > 2.0 * linewidth_hz]
-    span_hz = float(found.frequency_hz[-1] - found.frequency_hz[0])
+    span_hz = float(measured.frequency_hz[-1] - measured.frequency_hz[0])
     return Resonance(
         peak_hz=peak_hz,
         drop=float(drop[peak]),
@@ -331,56 +342,63 @@ def resonance_of(found: MeasuredScattering, middle_hz: float) -> Resonance:
     )
 
 
-def _ring(present: RingRouter | WeightRing, found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
-    """Return the numbers of an add-drop ring, which a heater holds on a line wherever its resonance was.
+def _ring_changes(
+    present: RingRouter | WeightRing, measured: MeasuredScattering, core: AnalogCore
+) -> dict[str, Any]:
+    """Return the numbers of an add-drop ring; its heater will tune the measured resonance to a line.
 
-    What passes off resonance loses what is dropped of it and the pass loss: the median beyond two linewidths.
+    The pass loss is that of the light that is not dropped: the median over frequencies more than two
+    linewidths off resonance.
     """
-    found.check_ports(4, "ring between two buses")
+    measured.check_ports(4, "ring between two buses")
     lines_hz = core.lines_hz
-    at = resonance_of(found, 0.5 * (min(lines_hz) + max(lines_hz)))
-    drop, through = found.power("out1", "in0"), found.power("out0", "in0")
-    offset_hz = found.frequency_hz - at.peak_hz
-    half_hz = 0.5 * at.free_spectral_range_hz
+    resonance = resonance_of(measured, 0.5 * (min(lines_hz) + max(lines_hz)))
+    drop, through = measured.power("out1", "in0"), measured.power("out0", "in0")
+    offset_hz = measured.frequency_hz - resonance.peak_hz
+    half_hz = 0.5 * resonance.free_spectral_range_hz
     near = np.abs(offset_hz) <= half_hz
-    aside = near & (np.abs(offset_hz) > 2.0 * at.linewidth_hz)
+    aside = near & (np.abs(offset_hz) > 2.0 * resonance.linewidth_hz)
     passed = through[aside] / np.maximum(1.0 - drop[aside], np.finfo(float).tiny)
     if not aside.any() or float(np.median(passed)) <= 0.0:
         msg = (
-            f"{found.name}: no light passes from in0 to out0 beside the resonance; check the ports, or "
+            f"{measured.name}: no light passes from in0 to out0 beside the resonance; check the ports, or "
             "measure wider"
         )
         raise ParameterError(msg)
     pass_loss_db = max(0.0, -db_from_ratio(float(np.median(passed))))
-    drop_loss_db = max(0.0, -db_from_ratio(at.drop))
+    drop_loss_db = max(0.0, -db_from_ratio(resonance.drop))
     changes: dict[str, Any] = {
-        "free_spectral_range_hz": at.free_spectral_range_hz,
+        "free_spectral_range_hz": resonance.free_spectral_range_hz,
         "pass_loss_db": pass_loss_db,
     }
     if isinstance(present, WeightRing):
-        quality = at.peak_hz / at.linewidth_hz
-        return changes | {"quality_factor": quality, "carrier_hz": at.peak_hz, "drop_loss_db": drop_loss_db}
+        return changes | {
+            "quality_factor": resonance.peak_hz / resonance.linewidth_hz,
+            "carrier_hz": resonance.peak_hz,
+            "drop_loss_db": drop_loss_db,
+        }
     return changes | {
         "kind": MeasuredRouter,
-        "linewidth_hz": at.linewidth_hz,
+        "linewidth_hz": resonance.linewidth_hz,
         "insertion_loss_db": drop_loss_db,
         "offset_hz": tuple(float(value) for value in offset_hz[near]),
-        "share": tuple(float(value) for value in drop[near] / at.drop),
+        "share": tuple(float(value) for value in drop[near] / resonance.drop),
     }
 
 
-def _kind(present: object) -> str:
+def _kind_in_words(present: object) -> str:
     """Return the name of a part's kind in words."""
     words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(present).__name__)
     return words.strip()
 
 
 MOST_UNEVEN = 0.2
-"""Deviation of a gap between lines from their mean, over it, from which a line is missing; a choice."""
+"""Relative deviation of a gap between lines from the mean gap from which a line counts as missing; a
+choice."""
 MOST_WANDER_RAD2 = 0.01
-"""Variance of a line's phase over a symbol from which it is no line any more; a choice."""
+"""Largest variance of a line's phase over a symbol, by its linewidth; a choice."""
 LEAST_MATCH = 0.1
-"""Deviation of the lines' spacing from what a ring bank spreads them by, over it; a choice."""
+"""Largest relative deviation of the lines' spacing from that of a ring bank; a choice."""
 _COLUMNS: dict[str, tuple[str, Callable[[float], float]]] = {
     "frequency_thz": ("frequency_hz", lambda value: to_si("x_hz", value, "THz")),
     "frequency_ghz": ("frequency_hz", lambda value: to_si("x_hz", value, "GHz")),
@@ -391,12 +409,12 @@ _COLUMNS: dict[str, tuple[str, Callable[[float], float]]] = {
     "rin_db_per_hz": ("rin_db_per_hz", lambda value: value),
 }
 COLUMNS = MappingProxyType(_COLUMNS)
-"""Column of a table -> what it says, and its value in SI."""
+"""Column of a table -> field of `CombLines`, and the function that converts its value to SI."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CombLines:
-    """Lines of a comb, by rising frequency."""
+    """Lines of a comb, in ascending frequency."""
 
     name: str
     """Name of the file."""
@@ -405,12 +423,12 @@ class CombLines:
     power_w: Real
     """Powers at the source, before the light is coupled into a chip, shape (lines,)."""
     linewidth_hz: float | None
-    """Width of the widest line; None where it is not told."""
+    """Width of the widest line; None if unknown."""
     rin_db_per_hz: float | None
-    """Relative intensity noise of the noisiest line; None where it is not told."""
+    """Relative intensity noise of the noisiest line; None if unknown."""
 
     def brightest(self, count: int) -> CombLines:
-        """Return the neighbours, so many, whose weakest line is brightest.
+        """Return `count` neighbouring lines, those whose weakest line is brightest.
 
         Raises
         ------
@@ -442,7 +460,7 @@ class CombLines:
 
     @property
     def spacing_hz(self) -> float:
-        """Mean distance of neighbouring lines; infinite of one."""
+        """Mean distance of neighbouring lines; infinite for a single line."""
         size = self.frequency_hz.size
         return float(np.ptp(self.frequency_hz)) / (size - 1) if size > 1 else math.inf
 
@@ -453,8 +471,7 @@ def read_comb(path: Path) -> CombLines:
     Raises
     ------
     ParameterError
-        If a column is unknown, missing or stands for the same as another, or a cell is no number that could
-        be one.
+        If a column is unknown, missing or double, or a cell has no number in its range.
     """
     rows = [row for row in csv.reader(read_text(path).splitlines()) if row]
     header = [cell.strip().lower() for cell in rows[0]]
@@ -462,19 +479,19 @@ def read_comb(path: Path) -> CombLines:
         if column not in COLUMNS:
             msg = f"{path.name}:1: column '{column}' is unknown; {nearest(column, COLUMNS, noun='column')}"
             raise ParameterError(msg)
-    said = [COLUMNS[column][0] for column in header]
+    fields = [COLUMNS[column][0] for column in header]
     for wanted, shown in (
         ("frequency_hz", "frequency_thz or wavelength_nm"),
         ("power_w", "power_mw or power_dbm"),
     ):
-        if said.count(wanted) != 1:
-            msg = f"{path.name}:1: give one column {shown}; there are {said.count(wanted)}"
+        if fields.count(wanted) != 1:
+            msg = f"{path.name}:1: give one column {shown}; there are {fields.count(wanted)}"
             raise ParameterError(msg)
     if len(rows) < 2:
         msg = f"{path.name}: has a header and no line"
         raise ParameterError(msg)
     numbers = np.array([_row(path, line, header, row) for line, row in enumerate(rows[1:], 2)])
-    values = dict(zip(said, numbers.T, strict=True))
+    values = dict(zip(fields, numbers.T, strict=True))
     order = np.argsort(values["frequency_hz"])
     widths, noises = values.get("linewidth_hz"), values.get("rin_db_per_hz")
     return CombLines(
@@ -491,7 +508,7 @@ def _row(path: Path, line: int, header: list[str], row: list[str]) -> list[float
     if len(row) != len(header):
         msg = f"{path.name}:{line}: has {len(row)} cells, and the header {len(header)}"
         raise ParameterError(msg)
-    found = []
+    numbers = []
     for column, cell in zip(header, row, strict=True):
         signed = column in ("power_dbm", "rin_db_per_hz")
         try:
@@ -502,21 +519,21 @@ def _row(path: Path, line: int, header: list[str], row: list[str]) -> list[float
             msg = f"{path.name}:{line}: {column} is '{cell.strip()}'; write a finite number"
             msg += "" if signed else " above zero"
             raise ParameterError(msg)
-        found.append(COLUMNS[column][1](value))
-    return found
+        numbers.append(COLUMNS[column][1](value))
+    return numbers
 
 
-def with_comb(core: AnalogCore, comb: Comb, found: CombLines) -> AnalogCore:
+def with_comb(core: AnalogCore, comb: Comb, lines: CombLines) -> AnalogCore:
     """Return a core lit by a comb's lines.
 
     Parameters
     ----------
     core : AnalogCore
-        With a comb.
+        Core with a comb.
     comb : Comb
-        The comb that stands there, whose conversion of a pump into all lines stays.
-    found : CombLines
-        The lines.
+        Its comb, whose conversion of the pump into all lines is kept.
+    lines : CombLines
+        Lines of the new comb.
 
     Raises
     ------
@@ -525,38 +542,38 @@ def with_comb(core: AnalogCore, comb: Comb, found: CombLines) -> AnalogCore:
 
     Notes
     -----
-    All lines are dimmed to the weakest that is used, so that the light of the others, and what the weakest
-    lacks to the rest, is lost: the conversion efficiency falls by used over whole power.
+    All used lines are dimmed to the weakest of them; that light, and unused lines, are lost. The conversion
+    efficiency is multiplied by the power used over the power of all lines.
     """
     count = len(core.lines_hz)
-    used = found.brightest(count)
+    used = lines.brightest(count)
     weakest = float(used.power_w.min())
-    if found.linewidth_hz is not None:
-        wander = 2.0 * math.pi * found.linewidth_hz / core.symbol_rate_hz
+    if lines.linewidth_hz is not None:
+        wander = 2.0 * math.pi * lines.linewidth_hz / core.symbol_rate_hz
         if wander > MOST_WANDER_RAD2:
             msg = (
-                f"{found.name}: lines of {found.linewidth_hz:.3g} Hz turn by {math.sqrt(wander):.2g} rad "
+                f"{lines.name}: lines of {lines.linewidth_hz:.3g} Hz turn by {math.sqrt(wander):.2g} rad "
                 f"within a symbol of '{core.name}'; lines below "
                 f"{MOST_WANDER_RAD2 * core.symbol_rate_hz / (2.0 * math.pi):.3g} Hz are needed"
             )
             raise ParameterError(msg)
-    share = count * weakest / float(found.power_w.sum())
+    share = count * weakest / float(lines.power_w.sum())
     lit = dataclasses.replace(
         comb,
-        name=f"{comb.name.partition(OF)[0]}{OF}{found.name}",
+        name=f"{comb.name.partition(OF)[0]}{OF}{lines.name}",
         conversion_efficiency=comb.conversion_efficiency * share,
         line_w=weakest,
     )
     laser = core.laser
-    if found.rin_db_per_hz is not None:
-        name = f"{laser.name.partition(OF)[0]}{OF}{found.name}"
-        laser = dataclasses.replace(laser, name=name, rin_db_per_hz=found.rin_db_per_hz)
+    if lines.rin_db_per_hz is not None:
+        name = f"{laser.name.partition(OF)[0]}{OF}{lines.name}"
+        laser = dataclasses.replace(laser, name=name, rin_db_per_hz=lines.rin_db_per_hz)
     changes = {"comb": lit, "laser": laser, "laser_power_w": weakest} | _spaced(core, used)
     return dataclasses.replace(core, **changes)  # type: ignore[arg-type]
 
 
 def _spaced(core: AnalogCore, used: CombLines) -> dict[str, object]:
-    """Return the fields of a core that place its lines as a comb does."""
+    """Return the fields of a core that give its lines the spacing of a comb."""
     if used.frequency_hz.size == 1:
         return {}
     middle_hz = float(used.frequency_hz.mean())

@@ -137,7 +137,7 @@ class RealMatrixError(Checked):
 
     @property
     def hidden(self) -> float:
-        """Mean square of what couplers put into the other quadrature of one mesh, relative."""
+        """Mean square of the field that couplers of one mesh put into the other quadrature, relative."""
         return 2.0 * (self.ports - 1) * self.coupler_rad**2
 
     @property
@@ -385,7 +385,7 @@ class MziMesh(AnalogCore):
         return (SVD_FLOPS + ROTATION_FLOPS) * float(self.ports) ** 3
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
         -----

@@ -33,12 +33,12 @@ from simulator.units import to_si
 
 
 def samples_of(operator: Products, analog_length: int) -> Amount:
-    """Return how many analog samples a product takes."""
+    """Return the number of analog samples of a product."""
     return operator.batch * operator.m * operator.n * ceiling(operator.k / analog_length)
 
 
 def elements_of(operator: Products) -> Amount:
-    """Return how many operand elements a product has."""
+    """Return the number of operand elements of a product."""
     return operator.batch * operator.k * (operator.m + operator.n)
 
 
@@ -53,7 +53,7 @@ def logic_parts(logic: FormatLogic, samples_hz: float) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FormattedCore(ABC):
-    """Base of cores that are another core with a number format around it: what the format leaves as it is."""
+    """Base of number formats around another core: all that the format does not change."""
 
     name: str
     """Name shown in tables and messages."""
@@ -152,7 +152,7 @@ class BlockFloatCore(FormattedCore):
         return self.core.operand_bytes_per_symbol * self._with_scales
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase: the core's own errors, on blocks."""
+        """Return the errors of products of a phase: the inner core's, with scales of blocks."""
         return dataclasses.replace(self.core.analog(phase), scale=Scale.BLOCK)
 
     def work(self, operator: Products, cores: int) -> Work:
@@ -231,14 +231,14 @@ class ResidueCore(FormattedCore):
     @property
     def calibration(self) -> CalibrationCost:
         """Cost of learning the errors of all copies at once."""
-        one = self.core.calibration
-        return dataclasses.replace(one, energy_j=self.parallel * one.energy_j)
+        calibration = self.core.calibration
+        return dataclasses.replace(calibration, energy_j=self.parallel * calibration.energy_j)
 
     @property
     def reload(self) -> Reload:
         """Time, energy and wear of loading all copies for one modulus each."""
-        one = self.core.reload
-        return dataclasses.replace(one, energy_j=self.parallel * one.energy_j)
+        reload = self.core.reload
+        return dataclasses.replace(reload, energy_j=self.parallel * reload.energy_j)
 
     @property
     def peak_macs_per_s(self) -> float:
@@ -280,7 +280,7 @@ class ResidueCore(FormattedCore):
         return self.residues.sum_bits(self.analog_length, self.mantissa_bits)
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""
+        """Return the errors of products of a phase: rounding of mantissas, and misread remainders."""
         exact = AnalogSpec.ideal()
         return dataclasses.replace(
             exact,
@@ -324,9 +324,11 @@ class ResidueCore(FormattedCore):
     @property
     def full_load(self) -> Events:
         """Events per second on one core with all copies at work."""
-        one = self.core.full_load
+        of_copy = self.core.full_load
         return Events(
-            symbols=self.parallel * one.symbols, samples=self.parallel * one.samples, results=self.samples_hz
+            symbols=self.parallel * of_copy.symbols,
+            samples=self.parallel * of_copy.samples,
+            results=self.samples_hz,
         )
 
 
@@ -353,13 +355,12 @@ def in_short_residues(core: Crossbar, name: str) -> ResidueCore:
     -----
     The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have 8 times the plain
     crossbar's power and are 0.8 nm apart, its rings are 30 GHz wide and its gates open for half a symbol,
-    which with today's parts makes a sample wrong less than once in 3,000; more light than
-    that no GPU's power has. Two cores share a modulator, not
-    four, so that a cluster of all moduli fits the power of a GPU.
+    which with today's parts makes a sample wrong less than once in 3,000; the power of a GPU allows no more
+    light. Two cores share a modulator, not four, so that a cluster of all moduli fits the power of a GPU.
     """
     apart_m = to_si("spacing_m", 0.8, "nm")
     grid = None if core.chip.grid is None else dataclasses.replace(core.chip.grid, spacing_m=apart_m)
-    short = dataclasses.replace(
+    crossbar = dataclasses.replace(
         core,
         chip=dataclasses.replace(core.chip, grid=grid),
         wavelengths=4,
@@ -370,7 +371,7 @@ def in_short_residues(core: Crossbar, name: str) -> ResidueCore:
         router=dataclasses.replace(core.router, linewidth_hz=to_si("linewidth_hz", 30.0, "GHz")),
         readout=dataclasses.replace(device_table().build(Integrator, "integrator"), window=0.5),
     )
-    return in_residues(short, name, moduli=(3, 4, 5, 7), mantissa_bits=4)
+    return in_residues(crossbar, name, moduli=(3, 4, 5, 7), mantissa_bits=4)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A crossbar of phase-change cells: weights stand without power, and wear with every write.
+"""A crossbar of phase-change cells: weights are held without power, and every write wears them.
 
 Each of `rows` inputs is a comb line of its own; its power passes one pair of cells per column, and the lines
 of a column add up on a detector. `vectors` sets of lines carry as many vectors through the same cells.
@@ -63,7 +63,7 @@ from simulator.units import ratio_from_db, to_si
 
 
 class SignedInput(StrEnum):
-    """Power that stands for an input of either sign: one sign after the other, or shifted."""
+    """Encoding of signed inputs in power: one sign after the other, or shifted."""
 
     PASSES = "passes"
     OFFSET = "offset"
@@ -270,7 +270,7 @@ class PcmCrossbar(AnalogCore):
         -----
         In two passes the DAC spends no bit on the sign. An offset doubles the rms of what the ADC must take:
         half the sum of evenly spread weights has twice the rms of half the product, in squares 3 + 1 = 4. The
-        mean drift is a gain that nobody corrects between two loads.
+        mean drift is a gain that is not corrected between two loads.
         """
         offset = self.signed_input is SignedInput.OFFSET
         record, sign = super().output_record(phase), 1.0 if offset else 4.0
@@ -294,11 +294,11 @@ class PcmCrossbar(AnalogCore):
         )
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
         -----
-        What is written stands for nothing: the next tile needs the cells, so a product of every kind and
+        No tile stays written, as the next one needs the cells: a product of every kind and
         phase writes all of its tiles.
         """
         return streaming(

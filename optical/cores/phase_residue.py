@@ -66,7 +66,7 @@ from simulator.units import ratio_from_db, to_si
 
 
 def phase_misreading(noise: Reals, modulus: int) -> Reals:
-    """Return how likely one of `modulus` phases is read as another, 0 to 1.
+    """Return the chance that one of `modulus` phases is read as another, 0 to 1.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ def phase_misreading(noise: Reals, modulus: int) -> Reals:
 
 
 def sigma_of_misreading(chance: float) -> float:
-    """Return the Gaussian noise, in steps rms, that misreads a remainder as often (`residues`)."""
+    """Return the Gaussian noise, in steps rms, at which a remainder is misread with a given chance."""
     inverse = float(scipy.special.erfcinv(chance))
     return 0.0 if math.isinf(inverse) else 0.5 / (math.sqrt(2.0) * inverse)
 
 
 RANGE_SIGMAS = 3.0
-"""Spreads of the loss by which light may be brighter than at its mean before a converter clips it.
+"""Standard deviations of the loss by which it may be below its mean before a converter clips the light.
 
 Dimensionless. Beyond, a clipped quadrature turns the phase by less than half a step of 17 as long as it is
 clipped by less than a fifth, 1.9 dB.
@@ -106,7 +106,7 @@ clipped by less than a fifth, 1.9 dB.
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseChannel(Checked):
-    """One row of units for one modulus: the light that arrives, and its noise beside it.
+    """One row of units for one modulus: its received light, and the noise of its readout.
 
     Notes
     -----
@@ -114,7 +114,7 @@ class PhaseChannel(Checked):
     difference currents are A cos(phi) and A sin(phi) with A = R sqrt(P L) times the receiver's gain. Each has
     the amplifier's noise, shot noise 2 q R (P + L)/2 B, intensity noise that the pair fails to reject, and
     its ADC's error; intensity noise of the product moves the amplitude and no phase. Phase errors of units,
-    arms and switches turn the phase by so many radians rms, which near the border counts as A times as much
+    arms and switches, in radians rms, turn the phase, which near the border counts as A times as much
     noise across it.
 
     Each digit of an operand that is 1 sends light through a segment and two switches that drop it, each that
@@ -130,11 +130,11 @@ class PhaseChannel(Checked):
     """
 
     modulus: Several
-    """Phases that are told apart."""
+    """Number of phases, evenly spread over a turn."""
     elements: tuple[Element, ...]
-    """Losses whatever the digits, on the signal's way."""
+    """Losses on the signal's path that do not depend on the digits."""
     digits: Count
-    """Digits that light passes, of all units."""
+    """Digits of all units on the path."""
     one_loss_db: float
     """Loss at a digit that is 1."""
     zero_loss_db: float
@@ -148,7 +148,7 @@ class PhaseChannel(Checked):
     receiver: Receiver
     """Receiver of a quadrature."""
     adc_enob_bits: Positive
-    """Effective bits of its converter, whose range holds all but the least losses (`headroom`)."""
+    """Effective bits of its converter, whose range covers all but the lowest losses (`headroom`)."""
     phase_variances: Mapping[str, float]
     """Squared phase errors by cause, in radians squared."""
 
@@ -159,7 +159,7 @@ class PhaseChannel(Checked):
 
     @property
     def path(self) -> tuple[Element, ...]:
-        """Losses of the signal, those of its digits at their mean."""
+        """Losses of the signal, with the mean loss of the digits."""
         mean_db = 0.5 * self.digits * (self.one_loss_db + self.zero_loss_db)
         return (*self.elements, Element(name=f"{self.digits} x digit", loss_db=mean_db))
 
@@ -219,7 +219,7 @@ class PhaseChannel(Checked):
 
     @property
     def light_misreading(self) -> float:
-        """The same with light and its detection alone, converters and phase errors left out."""
+        """Chance of misreading by light and its detection alone, without converters and phase errors."""
         ratio = self.noise_ratio
         intensity = {"laser intensity noise": ratio.bright["laser intensity noise"]}
         bare = dataclasses.replace(self, phase_variances={})
@@ -239,16 +239,16 @@ class PhaseChannel(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseBudget:
-    """The light of all moduli together, as a whole number is read from it."""
+    """Link budget of all moduli together, from which an integer is reconstructed."""
 
     channels: tuple[PhaseChannel, ...]
     """One for each modulus."""
     full_scale: float
-    """Largest sum, to either side, in steps of the whole number."""
+    """Largest magnitude of a sum, in steps of the integer."""
 
     @property
     def weakest(self) -> PhaseChannel:
-        """The channel that is misread most."""
+        """Channel with the highest chance of misreading."""
         return max(self.channels, key=lambda channel: channel.misreading)
 
     @property
@@ -268,7 +268,7 @@ class PhaseBudget:
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sum as light alone would let it be reconstructed."""
+        """Effective bits of a reconstructed full-scale sum, limited by light and its detection alone."""
         chances = [channel.light_misreading for channel in self.channels]
         moduli = tuple(channel.modulus for channel in self.channels)
         sigmas = tuple(sigma_of_misreading(chance) for chance in chances)
@@ -277,15 +277,15 @@ class PhaseBudget:
 
 
 READINGS_PER_SAMPLE = 2
-"""Quadratures."""
+"""Readings of a sample: its two quadratures."""
 COMMON_ELEMENTS = 3
-"""Elements of the path that signal and oscillator share, what guides them apart: coupling, splits, hybrid."""
+"""Elements that signal and oscillator both pass, besides waveguides: coupling, splits, hybrid."""
 DECISION_ELEMENTS = 2
-"""Small products that find the phase nearest to two quadratures, each priced as a remainder."""
+"""Small products that find the phase nearest to two quadratures; each costs as much as a remainder."""
 
 
 def moduli_of(exponent: int) -> tuple[int, int, int]:
-    """Return 2^k - 1, 2^k and 2^k + 1, which have no common factor and need no division to fold into."""
+    """Return 2^k - 1, 2^k and 2^k + 1: coprime, and remainders to them need no division."""
     return 2**exponent - 1, 2**exponent, 2**exponent + 1
 
 
@@ -299,11 +299,11 @@ class DigitSwitch(Device):
     """Ring that sends light through a segment for a digit of 1, and past it for 0; each segment has two."""
 
     dropped_loss_db: float
-    """Loss of light that it takes over."""
+    """Loss of light that it drops."""
     passed_loss_db: float
-    """Loss of light that it lets pass."""
+    """Loss of light that passes it."""
     extinction_db: Positive
-    """Light that takes the right way over light that does not, in power."""
+    """Power on the right path over power on the wrong one."""
     bandwidth_hz: Positive
     """3 dB bandwidth of switching."""
     symbol_energy_j: float
@@ -321,7 +321,7 @@ class PhaseSegment(Device):
     insertion_loss_db: float
     """Loss."""
     settling_s: Positive
-    """Time until a new phase stands."""
+    """Time until a new phase has settled."""
     drift_rad: float
     """Standard deviation of the phase from its setting between calibrations."""
     area_m2: float
@@ -369,7 +369,7 @@ class PhaseArray:
     laser_power_w: float
     """Optical power of the laser, of all three blocks; a design choice."""
     oscillator_share: float = 0.5
-    """Share of it that goes to the local oscillators, 0 to 1; a design choice."""
+    """Share of that power for the local oscillators, 0 to 1; a design choice."""
     laser: Laser = shipped(Laser, "laser")
     """Source."""
     branch: PassiveElement = shipped(PassiveElement, "y_branch")
@@ -423,7 +423,7 @@ class PhaseArray:
 
     @property
     def row_digits(self) -> int:
-        """Digits of one row of each modulus together, for one unit of each."""
+        """Digits of one unit of each modulus together."""
         return sum(digits_of(modulus) for modulus in self.moduli)
 
     @property
@@ -481,7 +481,7 @@ class PhaseArray:
         )
 
     def channel(self, modulus: int) -> PhaseChannel:
-        """Return a row of one modulus, light and noise.
+        """Return the channel of one modulus: light and noise of one of its rows.
 
         Notes
         -----
@@ -512,12 +512,12 @@ class PhaseArray:
 
     @cached_property
     def channels(self) -> tuple[PhaseChannel, ...]:
-        """A row of each modulus."""
+        """Channel of each modulus."""
         return tuple(self.channel(modulus) for modulus in self.moduli)
 
     @property
     def light(self) -> Light:
-        """Light that limits are held against; what a detector gives is not told."""
+        """Light that limits are held against, but for the detector's."""
         return Light(
             lines=1,
             line_w=self.laser_power_w,
@@ -599,7 +599,7 @@ class PhaseResidueCore:
 
     @property
     def calibration(self) -> CalibrationCost:
-        """Return nothing: unlike parts are not modelled beyond the errors of phases that the array states."""
+        """Return no cost: parts differ in their phase errors only, which are not calibrated."""
         return CalibrationCost()
 
     @property
@@ -643,7 +643,7 @@ class PhaseResidueCore:
 
     @cached_property
     def residues(self) -> Residues:
-        """The moduli, and the Gaussian noise that misreads each remainder as often as its phase is."""
+        """Moduli, each with the Gaussian noise at which a remainder is misread as often as its phase."""
         channels = self.budget.channels
         sigmas = tuple(sigma_of_misreading(channel.misreading) for channel in channels)
         return Residues(moduli=self.core.moduli, sigmas=sigmas)
@@ -654,7 +654,7 @@ class PhaseResidueCore:
         return self.residues.sum_bits(self.core.length, self.mantissa_bits)
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""
+        """Return the errors of products of a phase: rounding of mantissas, and misread remainders."""
         return dataclasses.replace(
             AnalogSpec.ideal(),
             dac_bits=float(self.mantissa_bits),
@@ -678,7 +678,7 @@ class PhaseResidueCore:
         return Events(symbols=self.core.length * rate_hz, samples=self.core.rows * rate_hz)
 
     def work(self, operator: Products, cores: int) -> Work:
-        """Return time and energy of one product on so many cores."""
+        """Return time and energy of one product on a number of cores."""
         core = self.core
         loads = tiled_loads(operator, inputs=core.length, outputs=core.rows, cores=cores)
         events = Events(
@@ -698,7 +698,7 @@ class PhaseResidueCore:
 
     @cached_property
     def used_parts(self) -> tuple[Part, ...]:
-        """Parts list without what only stands on the core, listed once."""
+        """Parts that events use: the parts list without static parts."""
         return tuple(part for part in self.parts() if part.per is not Per.CORE)
 
     def parts(self) -> tuple[Part, ...]:

@@ -1,4 +1,4 @@
-"""Registry of the cores that can be asked for by name; a core from outside joins with one call."""
+"""Registry of the cores by name; a core from outside joins with one call."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from simulator.parameter_tree import get_at, replace_at
 from simulator.plugins import from_outside, is_reference
 
 CORE_GROUP = "heliograph.cores"
-"""Entry points whose objects `register_core` takes."""
+"""Group of entry points of installed packages whose classes `register_core` takes."""
 LEAST_RATE_HZ = 1e6
-"""Symbol rate below which one of a core from outside is taken to be in another unit; a choice."""
+"""Least symbol rate of a core from outside: below, it is taken to be in another unit; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoreKind:
-    """Core that can be asked for by name."""
+    """Core that can be loaded by name."""
 
     build: Callable[[], Core]
-    """Makes the core of today's parts."""
+    """Function that builds the core of today's parts."""
     summary: str
-    """One line that tells the core from the others."""
+    """Description of the core in one line."""
     sides: tuple[str, ...]
-    """Counts of its array that grow together when a larger core is asked for, as `replace_at` takes them."""
+    """Counts of its array that grow together in a larger core, as paths for `replace_at`."""
 
 
 _CORES: dict[str, CoreKind] = {
@@ -92,25 +92,25 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(_CORES)
 
 
 def register_core(name: str, core_class: type[Any]) -> None:
-    """Register a class of cores under a name, by which systems, studies and the command line then find it.
+    """Register a class of cores under a name, for systems, studies and the command line.
 
     Parameters
     ----------
     name : str
         Name, not yet taken.
     core_class : type
-        Class that answers `optical.cores.Core` and has a class method ``default()``, which returns a core of
-        today's parts. An attribute ``sides`` names the counts of its array that grow together when a larger
-        core is asked for, none without it; the first line of its docstring becomes the summary.
+        Class with the members of `optical.cores.Core` and a class method ``default()``, which returns a core
+        of today's parts. An optional attribute ``sides`` names the counts of its array that grow together in
+        a larger core; the first line of its docstring becomes the summary.
 
     Raises
     ------
     ParameterError
-        If the name is taken, or the class does not answer.
+        If the name is taken, or the class lacks a member.
     """
     odd = isinstance(name, str) and not is_reference(name)
-    odd = odd and any(one.isspace() or one in ":@+," for one in name)
-    if not isinstance(name, str) or not name or odd:  # what a file holds is asked for as FILE.py:NAME
+    odd = odd and any(letter.isspace() or letter in ":@+," for letter in name)
+    if not isinstance(name, str) or not name or odd:  # FILE.py:NAME names a class in a file
         msg = f"a core needs a name by which it can be asked for, without blanks and :@+,; got {name!r:.60}"
         raise ParameterError(msg)
     if name in _CORES:
@@ -130,7 +130,7 @@ def register_core(name: str, core_class: type[Any]) -> None:
 
 
 def unregister_core(name: str) -> None:
-    """Take a core from outside off the names again.
+    """Remove the name of a core from outside.
 
     Raises
     ------
@@ -138,24 +138,26 @@ def unregister_core(name: str) -> None:
         If it is one of the package, or none of that name is registered.
     """
     if name in _SHIPPED or name not in _CORES:
-        outside = ", ".join(one for one in _CORES if one not in _SHIPPED) or "none"
+        outside = ", ".join(other for other in _CORES if other not in _SHIPPED) or "none"
         msg = f"'{name}' is no core from outside; registered are {outside}"
         raise ParameterError(msg)
     del _CORES[name]
 
 
 def unanswered(core_class: object) -> list[str]:
-    """Return what a class lacks of the seam `Core` and of ``default``; all of it for what is no class."""
-    asked = [name for name in vars(Core) if not name.startswith("_")] + ["default"]
+    """Return the members of `Core`, and ``default``, that a class lacks; all of them if it is no class."""
+    required = [name for name in vars(Core) if not name.startswith("_")] + ["default"]
     if not isinstance(core_class, type):
-        return asked
+        return required
     fields = (
-        {one.name for one in dataclasses.fields(core_class)}
+        {item.name for item in dataclasses.fields(core_class)}
         if dataclasses.is_dataclass(core_class)
         else set()
     )
     abstract: frozenset[str] = getattr(core_class, "__abstractmethods__", frozenset())
-    return [name for name in asked if name in abstract or not (name in fields or hasattr(core_class, name))]
+    return [
+        name for name in required if name in abstract or not (name in fields or hasattr(core_class, name))
+    ]
 
 
 def _named(core_class: object) -> str:
@@ -168,7 +170,8 @@ def load_core(name: str) -> Core:
     Parameters
     ----------
     name : str
-        Of a registered core, of a file's class (``FILE.py:CLASS``), or of an installed package's.
+        Name of a registered core, of a class in a file (``FILE.py:CLASS``), or of an installed package's
+        core.
 
     Raises
     ------
@@ -189,7 +192,7 @@ def load_core(name: str) -> Core:
 
 
 def _checked(name: str) -> Core:
-    """Return a core from outside the package; what its author got wrong is one sentence."""
+    """Return a core from outside the package after trying it; an error says in one sentence what is wrong."""
     with in_one_sentence(f"core '{name}': its default() fails"):
         core = CORES[name].build()
     if set(unanswered(type(core))) - {"default"}:
@@ -206,8 +209,8 @@ def _checked(name: str) -> Core:
 
 
 def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
-    """Yield what is wrong with a parts list."""
-    if not isinstance(parts, tuple) or not parts or not all(isinstance(one, Part) for one in parts):
+    """Yield a sentence for each fault of a parts list."""
+    if not isinstance(parts, tuple) or not parts or not all(isinstance(part, Part) for part in parts):
         yield f"parts must return a tuple of Part, the laser among them; got {parts!r:.60}"
     if not any(isinstance(part.device, Laser) for part in parts):
         yield "parts lists no laser; take optical.cores.analog.source_parts, or a Part of your laser"
@@ -222,7 +225,7 @@ def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
 
 
 def wrong_answers(core: Core) -> Iterator[str]:
-    """Yield what is wrong with a core's parts, records and time and energy of a small product."""
+    """Yield a sentence for each fault of a core's parts and records, and of the work of a small product."""
     if not core.symbol_rate_hz >= LEAST_RATE_HZ:
         yield f"symbol_rate_hz is {core.symbol_rate_hz:g} symbols a second; write it in Hz, such as 5e9"
     yield from _wrong_parts(core.parts())
@@ -238,7 +241,7 @@ def wrong_answers(core: Core) -> Iterator[str]:
     work = core.work(MatMul(name="small", phase=Phase.FORWARD, batch=1, m=64, k=64, n=64), core.cluster)
     if not isinstance(work, Work):
         yield f"work must return Work; got {work!r:.60}"
-    answers = {one: getattr(work, one) for one in ("light_s", "programming_s", "operand_bytes", "writes")}
+    answers = {key: getattr(work, key) for key in ("light_s", "programming_s", "operand_bytes", "writes")}
     answers |= {f"energy_j of '{part}'": value for part, value in work.energy_j.items()}
     for what, amount in answers.items():
         if not 0.0 <= amount < math.inf:

@@ -31,21 +31,21 @@ MOST_CHANNELS = 0.5
 
 
 class RescuedCore(FormattedCore):
-    """Base of cores whose operands are transformed: what the transform leaves as it is."""
+    """Base of cores with transformed operands: all that the transform does not change."""
 
     @property
     @abstractmethod
     def transforms(self) -> Mapping[str, Any]:
-        """What is done to operands: fields of `OperandTransforms`."""
+        """Fields of `OperandTransforms` that this rescue sets, with their values."""
 
     @property
     def repeats(self) -> int:
-        """Products of the core within for one product."""
+        """Products of the inner core for one product."""
         return 1
 
     @property
     def loads(self) -> int:
-        """Loads of a weight-stationary core for one."""
+        """Loads of a weight-stationary inner core for one load."""
         return 1
 
     @property
@@ -64,7 +64,7 @@ class RescuedCore(FormattedCore):
         return self.core.operand_bytes_per_symbol
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase: its own errors, on transformed operands."""
+        """Return the errors of products of a phase: the inner core's, on transformed operands."""
         spec = self.core.analog(phase)
         before = spec.transforms or OperandTransforms()
         return dataclasses.replace(spec, transforms=dataclasses.replace(before, **self.transforms))
@@ -87,7 +87,7 @@ class RescuedCore(FormattedCore):
 
     @property
     def full_load(self) -> Events:
-        """Events per second on one core with all parts at work, those of a format within included."""
+        """Events per second on one core with all parts at work, those of an inner number format included."""
         return self.core.full_load
 
 
@@ -207,7 +207,7 @@ class AveragedCore(RescuedCore):
 
     @property
     def repeats(self) -> int:
-        """Products of the core within for one product."""
+        """Products of the inner core for one product."""
         return self.passes
 
     @property
@@ -246,7 +246,7 @@ class SlicedCore(RescuedCore):
 
     @property
     def repeats(self) -> int:
-        """Products of the core within for one product."""
+        """Products of the inner core for one product."""
         return self.slices**2
 
     @property
@@ -265,12 +265,12 @@ class SlicedCore(RescuedCore):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rescue:
-    """Rescue that can be asked for by name."""
+    """Rescue that can be taken by name."""
 
     build: Callable[[Core, str], Core]
     """Puts it around a core, under a name."""
     summary: str
-    """One line that tells it from the others."""
+    """Description in one line."""
 
 
 _RESCUES: dict[str, Rescue] = {
@@ -295,7 +295,7 @@ _RESCUES: dict[str, Rescue] = {
 RESCUES: Mapping[str, Rescue] = MappingProxyType(_RESCUES)
 """Rescues by name, as in ``crossbar+rotation+block``: the first is the innermost."""
 JOINT = "+"
-"""Stands between a core's name and those of rescues."""
+"""Separator of a core's name and those of rescues."""
 
 
 def split_name(name: str, cores: Container[str]) -> tuple[str, tuple[str, ...]]:

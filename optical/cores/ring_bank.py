@@ -237,7 +237,7 @@ class RingBank(AnalogCore):
         return self.setting_errors() | self.crosstalk_errors()
 
     def setting_errors(self) -> dict[str, float]:
-        """Return the variance of a weight by what sets it anew at each load."""
+        """Return the variance of a weight by errors that are drawn anew at each load."""
         return {
             "lock": quantiser_variance(self.ring.setting_bits),
             "driver": quantiser_variance(self.tuning_dac.enob_bits),
@@ -249,10 +249,10 @@ class RingBank(AnalogCore):
         Notes
         -----
         The correction is a curve of each weight's own (to degree 7) and the inverse of a measured matrix of
-        straight lines in the others' weights; it takes out what is of that form, spectral tails, heat and
+        straight lines in the others' weights; it removes errors of that form, spectral tails, heat and
         interference at fixed phases alike, but for the noise of measuring it (`left_after`): each coefficient
-        is read `averages` times. What hangs on two weights together stays. Lines alone, without the own
-        curve, would leave fifteen times as much.
+        is read `averages` times. Errors that depend on two weights together stay. Lines alone, without the
+        own curve, would leave fifteen times as much.
         """
         heat = self.crosstalk.slope_square * self.layout.heater_square(self.wavelengths)
         beside = self.wavelengths - 1
@@ -262,7 +262,7 @@ class RingBank(AnalogCore):
         }
 
     def _left(self, variance: float, couplings: int) -> float:
-        """Return what is left of a crosstalk by so many couplings after they were measured."""
+        """Return the variance of crosstalk through a number of couplings that remains after calibration."""
         reading = self.reading_variance * UNIFORM_MEAN_SQUARE
         each = variance / couplings if couplings else 0.0
         return couplings * left_after(each, reading, self.chip.readings)
@@ -321,7 +321,7 @@ class RingBank(AnalogCore):
         return Reload(time_s=self.ring.settling_s, energy_j=self.load_energy_j(self.rings))
 
     def events(self, operator: Products, cores: int) -> Events:
-        """Return how often the parts of so many cores work for one product.
+        """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
         -----

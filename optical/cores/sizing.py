@@ -23,12 +23,12 @@ from simulator.parameter_tree import get_at, replace_at
 
 CoreT = TypeVar("CoreT", bound=Core)
 Judge = Callable[[Core], Precision]
-"""Precision that a core delivers; a `LinkError` where it does not work."""
+"""Function that returns the precision of a core, or raises `LinkError` where its link does not close."""
 
 LASER = "laser_power_w"
-"""Where every core keeps the power of its laser, a number format's in the core within."""
+"""Field of the laser power in every core; in a number format, of its inner core."""
 BRIGHTEST = 1e4
-"""Light over the present light up to which is searched; dimensionless, a choice."""
+"""Largest ratio of laser powers, to the present one, that is searched; dimensionless, a choice."""
 STEP = 4.0
 """Factor between the powers of a coarse search; dimensionless."""
 HALVINGS = 24
@@ -36,7 +36,7 @@ HALVINGS = 24
 STEP_LOG, STEPS = math.log(STEP), math.ceil(math.log(BRIGHTEST, STEP))
 """Logarithm of that factor, and steps to either side."""
 SETTLED_LOG = 1e-5
-"""How closely the logarithm of a power is found, 0.00004 dB."""
+"""Tolerance of the logarithm of the power, 0.00004 dB."""
 
 
 def core_precision(core: Core, products: Sequence[Product]) -> Precision:
@@ -55,16 +55,16 @@ def core_precision(core: Core, products: Sequence[Product]) -> Precision:
         If its link does not close.
     """
     groups: dict[Phase, list[Product]] = {}
-    for one in products:
-        groups.setdefault(one.phase, []).append(one)
+    for product in products:
+        groups.setdefault(product.phase, []).append(product)
     return average(
-        (math.fsum(one.weight for one in group), predicted_of(core.analog(phase), tuple(group)))
+        (math.fsum(product.weight for product in group), predicted_of(core.analog(phase), tuple(group)))
         for phase, group in groups.items()
     )
 
 
 def judge_of(products: Sequence[Product]) -> Judge:
-    """Return the judge by the law of noise over products."""
+    """Return a function that finds a core's precision for products by the law of noise."""
     return lambda core: core_precision(core, products)
 
 
@@ -98,11 +98,11 @@ def with_judged_laser(
     Parameters
     ----------
     core, target_db
-        As of `with_laser_for`.
+        Parameters of `with_laser_for`.
     judge : callable
         Precision of a core.
     settled_log : float
-        How closely the logarithm of the power is found.
+        Tolerance of the natural logarithm of the power.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, 
 
 
 class _Search(Generic[CoreT]):
-    """Powers of a core's laser and what it delivers there; a place is the logarithm of a relative power."""
+    """Laser powers of a core and its precision there; a place is the logarithm of a relative power."""
 
     def __init__(self, core: CoreT, judge: Judge) -> None:
         self.core, self.judge = core, judge

@@ -168,7 +168,7 @@ class PulsedLaser(Laser):
     jitter_s: float
     """Standard deviation of a pulse's time from that of the symbols."""
     driver_w: float
-    """Power of the carver's driver, or of what locks the pulses to the symbols, all the time."""
+    """Static power of the carver's driver, or of the lock of the pulses to the symbols."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class RingRouter(Device):
     insertion_loss_db: float
     """Loss of an add or a drop."""
     pass_loss_db: float
-    """Loss of a line that goes by, beside what is dropped of it."""
+    """Loss of a line that passes, beside the share that is dropped."""
     linewidth_hz: Positive
     """Full width of a drop at half its height."""
     free_spectral_range_hz: Positive
@@ -286,7 +286,7 @@ class MeasuredRouter(RingRouter):
     """Share of the drop on resonance that is dropped at each of them."""
 
     def dropped(self, distance_hz: float) -> float:
-        """Return the share of a line dropped at a distance from it; beyond what was measured, its law."""
+        """Return the share of a line dropped at a distance from it; outside the measured range by the law."""
         if self.offset_hz[0] <= distance_hz <= self.offset_hz[-1]:
             return float(np.interp(distance_hz, self.offset_hz, self.share))
         return super().dropped(distance_hz)
@@ -303,17 +303,17 @@ class PassiveElement(Device):
 
     @property
     def leak(self) -> float:
-        """Share of power that leaves by a way that is not meant; none where nothing is told of it."""
+        """Share of power that leaks into other ports; 0 if unknown."""
         return 0.0
 
     @property
     def layer_loss_db(self) -> float:
-        """Loss of changing to another layer and back; none where nothing is told of it."""
+        """Loss of changing to another layer and back; 0 if unknown."""
         return 0.0
 
     @property
     def pole_hz(self) -> float:
-        """Bandwidth of modulated light; infinite where nothing is told of it."""
+        """Bandwidth of modulated light; infinite if unknown."""
         return math.inf
 
 
@@ -385,7 +385,7 @@ class PhaseShifter(Device):
         return self.insertion_loss_db
 
     def hold_w(self, phase_rad: float) -> float:
-        """Return 0: what it holds, it holds without power."""
+        """Return 0: a phase is held without power."""
         return 0.0
 
 
@@ -512,7 +512,7 @@ class Converter(ElectronicDevice):
         return dataclasses.replace(self, nominal_bits=bits, enob_bits=enob_bits, power_w=power_w)
 
     def interleaved(self, rate_hz: float) -> int:
-        """Return how many converters take turns to reach a rate."""
+        """Return the number of converters that must take turns to reach a rate."""
         return max(1, math.ceil(rate_hz / self.rate_hz))
 
 
@@ -528,7 +528,7 @@ class Adder(ElectronicDevice):
 
 @dataclass(frozen=True, kw_only=True)
 class FormatLogic(ElectronicDevice):
-    """Digital electronics of a number format: what is done to operands on their way in and to samples out."""
+    """Digital electronics of a number format, which prepares operands and puts samples together."""
 
     element_j: float
     """Energy per operand element (and modulus), once per product: search, scaling, remainder."""
@@ -597,7 +597,7 @@ class IntegratingReceiver(BalancedPair):
     """
 
     capacitance_f: Positive
-    """Capacitor with what hangs on it."""
+    """Capacitor with all capacitance connected to it."""
     swing_v: Positive
     """Largest voltage on it, to either side."""
     temperature_k: float
@@ -679,5 +679,5 @@ class InterferometerArms(Named):
 
 
 def bytes_of_bits(bits: float) -> float:
-    """Return how many bytes a word of so many bits takes, packed."""
+    """Return the bytes of a word of a number of bits, packed."""
     return bits / BITS_PER_BYTE

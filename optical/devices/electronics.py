@@ -45,7 +45,7 @@ class Wire(Named):
         return BITS_PER_BYTE * self.energy_j_per_bit_m * distance_m
 
     def clock_w(self, leaves: float, area_m2: float, rate_hz: float) -> float:
-        """Return the power of a clock tree to so many leaves spread evenly over an area.
+        """Return the power of a clock tree to a number of leaves spread evenly over an area.
 
         Notes
         -----
@@ -124,7 +124,7 @@ class DieLink(Named):
     energy_j_per_bit: float
     """Energy of a bit, both ends together."""
     field_area_m2: Positive
-    """Largest die, what a scanner exposes at once."""
+    """Largest die: the field that a scanner exposes at once."""
     bandwidth_bytes_per_s: Positive
     """Rate at which all links of a die together send."""
     area_m2: float
@@ -196,7 +196,7 @@ class DieYield(Named):
     spares: float
     """Most clusters of a die beyond those in use, over those in use; dimensionless."""
     silicon_share: Share
-    """Dies over the whole of what an accelerator costs to make, 0 to 1."""
+    """Cost of dies over the whole cost of making an accelerator, 0 to 1."""
     reference: Efficiency
     """Yield of the dies from whose price the price per area is taken, 0 to 1."""
     reference_area_m2: Positive
@@ -207,7 +207,7 @@ class DieYield(Named):
         return math.exp(-area_m2 * self.defects_per_cm2 * CENTIMETRES_PER_M**2)
 
     def share(self, clusters: int, built: int, cluster_m2: float) -> float:
-        """Return the share of dies with at least so many working clusters among those built, 0 to 1."""
+        """Return the share of dies with at least `clusters` working ones of those built, 0 to 1."""
         works = self.works(cluster_m2)
         if works == 0.0:
             return float(clusters == 0)
@@ -227,7 +227,7 @@ class Block:
     price_usd: float
     """Price of all its dies, each at that of finished accelerators per area."""
     stack_usd: float
-    """Price of the dearest of those that are stacked: memory, package and test stand round a stack once."""
+    """Price of the dearest stacked die, to which memory, package and test of a stack are in proportion."""
 
 
 NOTHING = Block(area_m2=0.0, price_usd=0.0, stack_usd=0.0)
@@ -400,7 +400,7 @@ class Integrator(ElectronicDevice):
     """Area."""
 
     def poles_hz(self, rate_hz: float) -> tuple[float, ...]:
-        """Return no poles: what it averages over is in its weights."""
+        """Return no poles: its averaging is in its weights."""
         return ()
 
     def weights(self, rate_hz: float, steps: int) -> NDArray[np.float64]:

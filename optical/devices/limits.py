@@ -53,22 +53,22 @@ def bits_of_noise(ratio: float) -> float:
 
 
 def noise_of_bits(bits: float) -> float:
-    """Return the noise over the square of full scale that leaves so many effective bits (`bits_of_noise`)."""
+    """Return the noise over the square of full scale at a number of effective bits (`bits_of_noise`)."""
     return 0.5 / snr_from_bits(bits)
 
 
 def quantiser_variance(bits: float) -> float:
-    """Return the error of an ideal quantiser of so many bits, full scale from -1 to 1: 4^-bits / 3."""
+    """Return the error variance of an ideal quantiser, full scale from -1 to 1: 4^-bits / 3."""
     return 4.0**-bits / 3.0
 
 
 def quantiser_bits(variance: float) -> float:
-    """Return the bits of the ideal quantiser that errs so much; infinite without an error."""
+    """Return the bits of the ideal quantiser with an error variance; infinite for zero."""
     return -0.5 * math.log2(3.0 * variance) if variance else math.inf
 
 
 def snr_from_bits(bits: float) -> float:
-    """Return the power ratio that so many effective bits stand for."""
+    """Return the signal-to-noise power ratio of a number of effective bits."""
     return math.inf if math.isinf(bits) else ratio_from_db(6.02 * bits + 1.76)
 
 
@@ -140,7 +140,7 @@ def schreier_db(power_w: float, rate_hz: float, enob_bits: float) -> float:
 
 
 MOST_LOSS_DB, MOST_CARRIED_DB = 1.0, 10.0
-"""Loss by nonlinear absorption from which it is told, beside being charged, and from which a waveguide does
+"""Loss by nonlinear absorption from which it is reported as a limit, and from which a waveguide does
 not carry the light; choices."""
 
 SOURCE = "source"
@@ -175,23 +175,23 @@ class Light:
     ring_w: float
     """Power of a line at a ring on resonance with it; 0 without rings."""
     detector_a: float
-    """Largest photocurrent of one detector, all lines together; 0 where it is not told."""
+    """Largest photocurrent of one detector, all lines together; 0 if unknown."""
     comb_line_w: float | None = None
-    """Power of a line that its comb has given; None where it is not told, or there is no comb."""
+    """Largest measured power of a line of the comb; None if unknown or without a comb."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Size of a chip, as limits of lithography and of the buffer are held against it."""
+    """Size of a chip, for the limits of lithography and of the buffer."""
 
     cluster_m2: float
-    """Area that cores which share light cover, dies stacked."""
+    """Area that a cluster of cores which share light covers, its dies stacked."""
     field_m2: float
     """Largest die."""
     words_bytes_per_s: float
     """Words that all cores fetch at full load."""
     buffer_bytes_per_s: float
-    """What the ports of the buffer give."""
+    """Rate of the ports of the buffer."""
 
 
 class Passed(NamedTuple):
@@ -200,15 +200,15 @@ class Passed(NamedTuple):
     limit: str
     """Name of the limit."""
     excess: float
-    """What is asked over what is possible."""
+    """Demand over the limit, dimensionless; above 1 it is passed."""
     sentence: str
     """One sentence with the number that forbids it."""
     refused_from: float = math.inf
-    """Excess from which nothing can be built so, rather than that nobody has."""
+    """Excess from which physics forbids it; below, it is only that nobody has built it."""
 
     @property
     def forbids(self) -> bool:
-        """Whether a chip cannot be."""
+        """Whether physics forbids the chip."""
         return self.excess > self.refused_from
 
     def __str__(self) -> str:
@@ -222,7 +222,7 @@ def limits_of(light: Light, size: Size) -> tuple[Passed, ...]:
 
 
 def _light_passed(light: Light) -> tuple[Passed, ...]:
-    """Return what a core asks of waveguides, rings, source and detectors, over what they bear."""
+    """Return the limits of waveguides, rings, source and detectors, each with a core's demand over it."""
     feed_w, together_w = light.lines * light.coupled_w, light.lines * light.line_w
     ring_w, detector_a = limit("silicon_ring", "most_line_w"), limit("germanium_detector", "most_current_a")
     source_w = limit("comb_pump" if light.lines > 1 else "single_laser", "most_power_w")
@@ -264,7 +264,7 @@ def _light_passed(light: Light) -> tuple[Passed, ...]:
 
 
 def _size_passed(size: Size) -> tuple[Passed, ...]:
-    """Return what a chip asks of lithography and of the buffer, over what they give."""
+    """Return the limits of lithography and of the buffer, each with a chip's demand over it."""
     return (
         Passed(
             "reticle",

@@ -37,7 +37,7 @@ class Driver(ElectronicDevice):
     swing_v: Positive
     """Largest output between its two sides, peak to peak."""
     power_w: float
-    """Power at `rate_hz`, without what it puts into the load."""
+    """Power at `rate_hz`, without the power that it delivers to the load."""
     rate_hz: Positive
     """Symbols per second for which it is made."""
     linearity_db: float
@@ -51,7 +51,7 @@ class Driver(ElectronicDevice):
 
     @property
     def distortion(self) -> float:
-        """Variance of an operand by what predistortion leaves, full scale 1; a full-scale tone has 1/2."""
+        """Variance of an operand by distortion left after predistortion, full scale 1 (full tone 1/2)."""
         return 0.5 * ratio_from_db(-self.linearity_db)
 
 
@@ -197,13 +197,13 @@ class Modulator(Device):
         return (phase * steepest / math.sin(phase) ** 2) ** 2
 
     def distortion(self, driver: Driver | None) -> float:
-        """Return the variance of an operand by what predistortion leaves of its driver, full scale 1."""
+        """Return the variance of an operand by driver distortion that predistortion leaves, full scale 1."""
         return 0.0 if self.half_wave_v is None or driver is None else driver.distortion
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerModulator(Device):
-    """Modulator of one waveguide's power by a voltage: what a ring and an absorber have in common.
+    """Modulator of the power in one waveguide by a voltage: base of ring and absorption modulators.
 
     Raises
     ------
@@ -291,7 +291,7 @@ class PowerModulator(Device):
         raise NotImplementedError
 
     def distortion(self, driver: Driver | None) -> float:
-        """Return the variance of an operand by what predistortion leaves of its driver, full scale 1."""
+        """Return the variance of an operand by driver distortion that predistortion leaves, full scale 1."""
         return 0.0 if self.swing_v is None or driver is None else driver.distortion
 
 

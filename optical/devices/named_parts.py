@@ -1,4 +1,4 @@
-"""Parts by name, as published, to stand in for the typical ones of the device tables, in any core."""
+"""Parts by name, as published, to replace the typical ones of the device tables in any core."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _KINDS: Mapping[str, tuple[Role, type]] = MappingProxyType(
         "waveguide_": (Role.WAVEGUIDE, Waveguide),
     }
 )
-"""Beginning of a name in the table of named parts, its role, and what is built of its rows."""
+"""Beginning of a name in the table of named parts, its role, and the class that its rows build."""
 _SHIPPED: Mapping[str, tuple[Role, type, Callable[[], Table]]] = MappingProxyType(
     {
         "adc": (Role.ADC, Converter, device_table),
@@ -130,7 +130,7 @@ _SHIPPED: Mapping[str, tuple[Role, type, Callable[[], Table]]] = MappingProxyTyp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedPart:
-    """A part that can be asked for by name."""
+    """Part that can be taken by name."""
 
     name: str
     """Its name."""
@@ -169,7 +169,7 @@ class NamedPart:
 
 @cache
 def named_parts() -> Mapping[str, NamedPart]:
-    """Return every part that can be asked for, by name.
+    """Return all parts that can be taken by name.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def named_parts() -> Mapping[str, NamedPart]:
 
 
 def fits(part: NamedPart, field: str, kinds: tuple[type, ...]) -> bool:
-    """Return whether a part may stand in a field of a core.
+    """Return whether a part can be put into a field of a core.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def fits(part: NamedPart, field: str, kinds: tuple[type, ...]) -> bool:
 
 
 def fitted(part: object, present: object) -> object:
-    """Return a part as it stands where another stood: a detector becomes the pair of an integrating receiver.
+    """Return a part fitted to the place of another: a detector becomes the pair of an integrating receiver.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Parts list of a core: what stands on it and what each event uses; power, area and energy follow from it."""
+"""Parts list of a core: static parts, and uses of parts for each event; power, area and energy follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Domain(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Named(Checked):
-    """Base of what a table describes by rows; its numbers are at least 0, or as their types say."""
+    """Base of records that rows of a table describe; numbers are at least 0, or as their types say."""
 
     name: str
     """Name shown in tables, and in the path of light."""
@@ -45,7 +45,7 @@ class Per(Enum):
     """Unit by which a part is counted."""
 
     CORE = "core"
-    """Devices that stand on one core: they cover area, and draw their power whether or not it works."""
+    """Devices on one core: they cover area, and draw their power whether or not it works."""
     SYMBOL = "symbol"
     """Uses for one operand symbol."""
     SAMPLE = "sample"
@@ -63,21 +63,21 @@ class Per(Enum):
 
 
 _AT_FULL_LOAD = (Per.SYMBOL, Per.SAMPLE, Per.RESULT)
-"""Events while operands stream without end: nothing is loaded, elements are sent again and again."""
+"""Events while operands stream without end: without loads, and with elements that are prepared already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Line of a parts list: so many of a device on each core, or so many uses of it for each event."""
+    """Line of a parts list: a number of devices on each core, or of uses of a device for each event."""
 
     name: str
-    """Component under which its power and energy are told."""
+    """Component to which its power and energy are counted."""
     device: Device
     """The device."""
     count: float
     """Number of them; shared ones in proportion, dimensionless."""
     each: float | None = None
-    """Power of one that stands on a core, W, or energy of one use, J; None if passive."""
+    """Power of one device on a core, W, or energy of one use, J; None if passive."""
     per: Per = Per.CORE
     """Unit of the count."""
     within: str | None = None
@@ -86,7 +86,7 @@ class Part:
     """Area of devices over that of the cell in which they are laid out, 0 to 1."""
 
     def times(self, copies: float) -> Part:
-        """Return the same part of so many copies of a core."""
+        """Return the same part for a number of copies of a core."""
         return dataclasses.replace(self, count=copies * self.count)
 
 
@@ -113,12 +113,12 @@ class Events:
     operations: Amount = 0.0
     """Operations that prepare loads."""
     prepared_s: Amount = 0.0
-    """Time for which the busiest core waits for what prepares its loads."""
+    """Time for which the busiest core waits for the preparation of its loads."""
     operand_bytes: Amount = 0.0
     """Bytes between converters and buffer: streamed and loaded operands, partial sums."""
 
     def uses(self) -> dict[Per, Amount]:
-        """Return how often each kind of part is used, once for each of its count."""
+        """Return the uses of a part of count 1 by its kind of event."""
         return {
             Per.SYMBOL: self.symbols,
             Per.SAMPLE: self.samples,
@@ -150,7 +150,7 @@ def area_m2(parts: Iterable[Part], domain: Domain) -> dict[str, float]:
 
 
 def energy_j(parts: Iterable[Part], events: Events) -> dict[str, Amount]:
-    """Return the energy of so many events, by component."""
+    """Return the dynamic energy of events, by component."""
     found: dict[str, Amount] = {}
     uses = events.uses()
     for part in parts:
@@ -167,7 +167,7 @@ def full_load_w(parts: Iterable[Part], rates: Events) -> dict[str, float]:
     parts : iterable of Part
         Of one core.
     rates : Events
-        What happens in a second while operands stream past whatever is loaded.
+        Events per second while operands stream past loaded ones.
     """
     streaming = (part for part in parts if part.per in _AT_FULL_LOAD)
     return {name: float(power_w) for name, power_w in energy_j(streaming, rates).items()}

@@ -61,7 +61,7 @@ class HeldPhase(Device, ABC):
 
     @property
     def setting_j(self) -> float:
-        """Energy of going from one random phase to another, beyond its converter and what holding takes."""
+        """Energy of going from one random phase to another, without the converter's and that of holding."""
         return 0.0
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Heater(HeldPhase):
         return self.insertion_loss_db
 
     def hold_w(self, phase_rad: float) -> float:
-        """Return what holding a phase takes."""
+        """Return the power that holds a phase."""
         return self.half_wave_w * (phase_rad / math.pi)
 
     def crosstalk_rad(self, spacing_m: float) -> float:
@@ -169,7 +169,7 @@ class CapacitiveShifter(HeldPhase):
         return self.insertion_loss_db + self.loss_variation_db * phase_rad / math.pi
 
     def hold_w(self, phase_rad: float) -> float:
-        """Return what holding a phase takes: the same for all but none."""
+        """Return the power that holds a phase: the leakage, for any phase but zero."""
         return self.leakage_w if phase_rad else 0.0
 
 
@@ -206,7 +206,7 @@ class CarrierShifter(HeldPhase):
         return self.insertion_loss_db + self.absorption_db * phase_rad / math.pi
 
     def hold_w(self, phase_rad: float) -> float:
-        """Return what holding a phase takes."""
+        """Return the power that holds a phase."""
         return self.half_wave_w * (phase_rad / math.pi)
 
 
@@ -255,7 +255,7 @@ class PcmCell(Device):
     contrast_db: Positive
     """Clear over opaque transmission."""
     level_bits: Positive
-    """Levels between the two that programming tells apart, as bits."""
+    """Levels that programming can distinguish between the extremes, as bits."""
     full_write_j: float
     """Energy of a write from clear to opaque or back; in proportion for part of the way, in decibels."""
     write_s: Positive
@@ -303,9 +303,9 @@ class WeightRing(Named):
     carrier_hz: Positive
     """Optical frequency at which the quality factor holds."""
     drop_loss_db: float
-    """Loss of what it drops."""
+    """Loss of dropped light."""
     pass_loss_db: float
-    """Loss of what goes by far from resonance."""
+    """Loss of light that passes far from resonance."""
     tuning_w: float
     """Heater and lock, on average over weights, all the time."""
     settling_s: Positive
@@ -325,7 +325,7 @@ class WeightRing(Named):
 
     @property
     def channels(self) -> int:
-        """Wavelengths that a bank of such rings can tell apart."""
+        """Wavelengths that a bank of such rings can separate."""
         return math.floor(self.finesse / CHANNEL_LINEWIDTHS)
 
 
@@ -348,7 +348,7 @@ class RingBankLayout(Device):
         return self.ring_spacing_m**2
 
     def heater_square(self, rings: int) -> float:
-        """Return the sum of squared couplings from neighbours within so many places, on all four sides."""
+        """Return the sum of squared couplings from a ring's neighbours, `rings` - 1 on each of four sides."""
         decay = self.ring_spacing_m / self.heater_range_m
         couplings = (self.heater_coupling * math.exp(-place * decay) for place in range(1, rings))
         return 4.0 * math.fsum(coupling**2 for coupling in couplings)
@@ -359,9 +359,10 @@ class WeightCrosstalk:
     """Variances of a weight in [-1, 1] by the other rings of its bank, weights spread evenly."""
 
     corrected: float
-    """What is a curve of the own weight or a straight line in each other weight."""
+    """Part that is a curve of the own weight or a straight line in each other, which calibration can
+    learn."""
     left: float
-    """What hangs on the own weight and another together: no such correction takes it out."""
+    """Part that depends on the own weight and another together, which calibration cannot learn."""
     slope_square: float
     """Mean square of the change of a weight by a shared shift of one standard deviation of the detunings."""
 
@@ -379,7 +380,7 @@ def least_drop(spacing: float) -> float:
 
 @lru_cache(maxsize=4096)
 def weight_crosstalk(channels: int, spacing: float) -> WeightCrosstalk:
-    """Return what the rings of one bank do to the weight of the middle one, light taken as a field.
+    """Return the crosstalk of the rings of one bank on the weight of the middle one, with light as a field.
 
     Parameters
     ----------

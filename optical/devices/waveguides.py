@@ -1,4 +1,4 @@
-"""Waveguides: what light loses in them by their length, and by its own power.
+"""Waveguides: losses of light by their length, and by its own power.
 
 Light that is bright enough for two photons to be absorbed at once makes carriers, which absorb too. Both are
 charged to the link budget (`Routing`), and grow with the light that is to be guided.

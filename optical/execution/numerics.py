@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 
 from optical.execution.draws import Draws
-from optical.execution.operands import Operand, Order, Orders, encode, in_core, multiply_transformed
+from optical.execution.operands import Operand, Order, Orders, divided, encode, multiply_transformed
 from optical.execution.readout import Coded, by_sample, clipped_fraction, multiply, read, set_gain
 from optical.execution.spec import AnalogSpec, Residues, Scale, draw_misread, loads_second
 from simulator.errors import WorkloadError, check_positive
@@ -231,7 +231,10 @@ class AnalogNumerics:
         """
         _check_shapes(a_BMK, b_BKN)
         transforms = self.spec.transforms
-        return (a_BMK, b_BKN) if transforms is None else in_core(a_BMK, b_BKN, transforms)[1:]
+        if transforms is None:
+            return a_BMK, b_BKN
+        division = divided(a_BMK, b_BKN, transforms)
+        return division.a_BMK, division.b_BKN
 
     @executed
     def full_scales(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 import torch
 
@@ -45,18 +46,28 @@ def multiply_transformed(
     Electronic channels are those of the largest ``max|a_k| max|b_k|`` over the rows that are given; where
     rows are sharded, each shard chooses its own.
     """
-    electronic, a_BMK, b_BKN = in_core(a_BMK, b_BKN, transforms)
-    if a_BMK.shape[2] == 0:
-        return electronic
-    pairs = [pair for pair in _slices(a_BMK, b_BKN, transforms) for _ in range(transforms.passes)]
+    division = divided(a_BMK, b_BKN, transforms)
+    if division.a_BMK.shape[2] == 0:
+        return division.electronic_BMN
+    slices = _slices(division.a_BMK, division.b_BKN, transforms)
+    pairs = [pair for pair in slices for _ in range(transforms.passes)]
     total = sum(multiply(a, b, number) for number, (a, b) in enumerate(pairs))
-    return electronic + total / transforms.passes
+    return division.electronic_BMN + total / transforms.passes
 
 
-def in_core(
-    a_BMK: torch.Tensor, b_BKN: torch.Tensor, transforms: OperandTransforms
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the electronic product of the largest channels, then A and B as they enter the core.
+class Division(NamedTuple):
+    """Product divided between electronics and a core."""
+
+    electronic_BMN: torch.Tensor
+    """Product of the electronic channels; a zero without dimensions if there are none."""
+    a_BMK: torch.Tensor
+    """A as it enters the core."""
+    b_BKN: torch.Tensor
+    """B as it enters the core."""
+
+
+def divided(a_BMK: torch.Tensor, b_BKN: torch.Tensor, transforms: OperandTransforms) -> Division:
+    """Return the electronic product of the largest channels, and the operands that enter the core, rotated.
 
     Notes
     -----
@@ -76,7 +87,7 @@ def in_core(
             a_BMK, b_BKN = a_BMK.index_fill(2, loud, 0.0), b_BKN.index_fill(1, loud, 0.0)
         else:
             a_BMK, b_BKN = a_BMK[..., quiet].contiguous(), b_BKN[:, quiet].contiguous()
-    return electronic, rotated(a_BMK, width), rotated(b_BKN.mT, width).mT
+    return Division(electronic, rotated(a_BMK, width), rotated(b_BKN.mT, width).mT)
 
 
 def rotated(x: torch.Tensor, width: int) -> torch.Tensor:

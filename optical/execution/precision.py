@@ -373,7 +373,7 @@ def _statistics(geometry: _Geometry, products: tuple[Product, ...]) -> _Statisti
         units=weight[:, None] * unit,
         vectors=tuple(pairs),
         width=tuple(min(pair.length, most) for _, pair in pairs),
-        weight=weight * unit[:, 1],
+        weight=weight * unit[:, _Sums._fields.index("constant")],
         unit_square=(
             np.array([pair.a.unit_square for _, pair in pairs]),
             np.array([pair.b.unit_square for _, pair in pairs]),
@@ -435,10 +435,8 @@ def _norm_over_energy(scale: Scale, operands: Operands, length: int, width: int,
     return float(np.mean(norms) / np.mean(energies))
 
 
-def _noise_per_unit(
-    product: Product, vectors: _VectorPair, analog_length: int, norm_square: float
-) -> tuple[float, ...]:
-    """Return the power of the noise that each error makes of vectors at a variance of 1, as `_Sums` has them.
+def _noise_per_unit(product: Product, vectors: _VectorPair, analog_length: int, norm_square: float) -> _Sums:
+    """Return the power of the noise that each error makes of vectors at a variance of 1.
 
     ``a.coded_square * b.scale_square`` is the mean energy of an element of A times the full scale of B
     squared, and so on. `uneven` is the mean square of the difference of the energies of a row and a column,
@@ -446,24 +444,24 @@ def _noise_per_unit(
     """
     a, b, length, signal = vectors.a, vectors.b, vectors.length, vectors.signal
     loaded, other = (b, a) if loads_second(product.rows, product.columns) else (a, b)
-    squares = length * a.coded_square * b.coded_square
     uneven = a.energy_square * b.scale_square + a.scale_square * b.energy_square
     uneven -= 2.0 * length**2 * a.coded_square * b.coded_square
-    met = 1.0 + (product.operands.meeting - 1.0) / min(length, analog_length)  # an element meets its channel
     scales, samples = a.scale_square * b.scale_square, length / min(length, analog_length)
-    each = a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2
-    spread = max(0.0, length * each) * a.scale_square * b.scale_square
-    return (
-        signal * product_rounding(a.rounding, b.rounding) if signal else math.inf,
-        math.ceil(length / analog_length) * a.scale_square * b.scale_square,
-        length * (a.coded_square * b.scale_square + a.scale_square * b.coded_square),
-        squares,
-        signal * product.operands.coherence,
-        length * loaded.scale_square * other.coded_square,
-        length * loaded.scale_square * loaded.unit_square * other.coded_square * met,
-        samples * scales * norm_square,
-        0.25 * (max(0.0, uneven) + spread),
-        0.25 * spread / 3.0,
+    of_element = a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2
+    spread = max(0.0, length * of_element) * a.scale_square * b.scale_square
+    # One of the channels that make the tile's mean square is that which the wrong element meets.
+    meeting = 1.0 + (product.operands.meeting - 1.0) / min(length, analog_length)
+    return _Sums(
+        rounding=signal * product_rounding(a.rounding, b.rounding) if signal else math.inf,
+        constant=math.ceil(length / analog_length) * a.scale_square * b.scale_square,
+        by_each=length * (a.coded_square * b.scale_square + a.scale_square * b.coded_square),
+        by_product=length * a.coded_square * b.coded_square,
+        signal=signal * product.operands.coherence,
+        loaded=length * loaded.scale_square * other.coded_square,
+        tile=length * loaded.scale_square * loaded.unit_square * other.coded_square * meeting,
+        norm=samples * scales * norm_square,
+        node=0.25 * (max(0.0, uneven) + spread),
+        line=0.25 * spread / 3.0,
     )
 
 

@@ -565,19 +565,18 @@ class _DemandBuilder:
             members = _without_repeats(visited[visited // self._domain == number])
             if len(members) < 2:
                 continue
-            if len(np.unique(members)) < len(members):
-                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
-            elif flows.kind is CollectiveKind.ALL_TO_ALL:
+            distinct = len(np.unique(members)) == len(members)
+            if distinct and flows.kind is CollectiveKind.ALL_TO_ALL:
                 sources, destinations = (side.ravel() for side in np.meshgrid(members, members))
                 differ = sources != destinations
                 pair_bytes = flows.size_bytes * len(vertices) / len(visited) / len(visited)
                 self.add_pairs(number, sources[differ], destinations[differ], pair_bytes)
-            elif len(members) < len(visited):
-                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
-            else:
+            elif distinct and len(members) == len(visited):
                 rings = self._rings.setdefault(number, {})
                 ring = tuple((members % self._domain).tolist())
                 rings[ring] = rings.get(ring, 0.0) + flows.size_bytes
+            else:  # a ring that leaves the domain, or passes a vertex twice: from neighbour to neighbour
+                self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
 
     def add_flows(self, flows: Flows, sources: np.ndarray, destinations: np.ndarray) -> None:
         """Add flows from vertices to vertices, [F] each, and their way back where they are uneven."""
@@ -607,7 +606,7 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
     A group of a collective is a ring of its members' vertices, and may take circuits of any stride.
     All-to-alls are pairs instead, each member's bytes spread evenly over the others. A ring that passes
     through several domains, or twice through a vertex, is part of a collective of two levels, which goes from
-    neighbour to neighbour: pairs, as circuits of other strides would serve nobody. All other flows are pairs.
+    neighbour to neighbour: pairs, as circuits of other strides would be idle. All other flows are pairs.
     Uneven ones, to experts, come back, so that both directions count.
     """
     builder = _DemandBuilder(domain)

@@ -182,14 +182,14 @@ class OpticalAdder(Checked):
             raise LinkError(msg)
 
     def levels(self, senders: int) -> int:
-        """Return how many units lie between a sender and the sum of all."""
+        """Return the number of units between a sender and the sum of all."""
         found = 1
         while self.fan_in**found < senders:
             found += 1
         return found
 
     def units(self, senders: int) -> int:
-        """Return how many units add so many senders, one lane of each."""
+        """Return the number of units that add one lane of each sender."""
         total, left = 0, senders
         while left > 1:
             left = math.ceil(left / self.fan_in)

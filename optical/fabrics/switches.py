@@ -70,7 +70,7 @@ class OpticalSwitch(Checked):
     port_price_usd: float
     """Price per port (one input and one output)."""
     switch_tail: FromOne = 1.0
-    """99th percentile of the time of a motion over its median; 1 where all take the same, or nobody says.
+    """99th percentile of the time of a motion over its median; 1 if all motions take the same, or unknown.
     Dimensionless."""
     command_s: float = 0.0
     """Time from one port's command to the next one's on a chassis; 0 where all go out together."""

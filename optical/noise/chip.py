@@ -20,11 +20,11 @@ class Mismatch(StrEnum):
     """Differences between like parts of a chip that reach its products."""
 
     NONE = "none"
-    """Nothing: parts are alike, or calibrated without noise."""
+    """None: parts are alike, or calibrated without noise."""
     CALIBRATED = "calibrated"
     """Remainder after a calibration with the core's own noisy receivers."""
     RAW = "raw"
-    """All of it: nobody calibrates."""
+    """All differences: no calibration."""
 
 
 class LaserNoise(StrEnum):
@@ -82,7 +82,7 @@ class LineGrid(Named):
         return SPEED_OF_LIGHT_M_PER_S * self.spacing_m / self.wavelength_m**2
 
     def edge_imbalance(self, lines: int) -> float:
-        """Return 2 k - 1 of the outermost of so many lines, k = sin^2((pi/4)(wavelength ratio)^p)."""
+        """Return 2 k - 1 of the outermost of a number of lines, k = sin^2((pi/4)(wavelength ratio)^p)."""
         ratio = 1.0 + 0.5 * (lines - 1) * self.spacing_m / self.wavelength_m
         return math.sin(0.5 * math.pi * (ratio**self.dispersion - 1.0))
 
@@ -116,7 +116,7 @@ class Chip(Named):
 
     @property
     def readings(self) -> int:
-        """Readings of each thing that a calibration learns; none where nobody calibrates."""
+        """Readings of each quantity that a calibration learns; 0 without calibration."""
         return 0 if self.mismatch is Mismatch.RAW else self.averages
 
     def gain_variance(self, deviation: float, reading_variance: float) -> float:
@@ -150,7 +150,7 @@ class Chip(Named):
 
 
 def left_after(variance: float, reading_variance: float, readings: float) -> float:
-    """Return what remains of a spread after so many noisy readings of it.
+    """Return the variance of a quantity that remains after a number of noisy readings of it.
 
     Parameters
     ----------

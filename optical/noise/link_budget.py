@@ -105,11 +105,11 @@ class SampleNoise(NamedTuple):
     """
 
     constant: float = 0.0
-    """What does not hang on the operands."""
+    """Variance that does not depend on the operands."""
     by_each: float = 0.0
-    """Per square of an operand."""
+    """Variance per square of an operand."""
     by_product: float = 0.0
-    """Per square of a product."""
+    """Variance per square of a product."""
 
     @classmethod
     def sum_of(cls, parts: Iterable[SampleNoise]) -> SampleNoise:
@@ -117,7 +117,7 @@ class SampleNoise(NamedTuple):
         return cls(*(math.fsum(one) for one in zip(*parts, strict=True)))
 
     def of(self, length: int, mean_square: float = 1.0) -> float:
-        """Return the variance of so many products of operands with a mean square; 1 is full scale."""
+        """Return the variance of a sample of `length` products whose operands have a mean square."""
         each = 2.0 * length * mean_square * self.by_each
         return self.constant + each + length * mean_square**2 * self.by_product
 
@@ -243,7 +243,7 @@ class LightBudget(ABC):
         """Power of all light on the balanced pair of one output, operands at full scale."""
 
     def variance_of(self, length: int, mean_square: float = 1.0) -> float:
-        """Return the variance of a sample of so many products whose operands have a mean square."""
+        """Return the variance of a sample of `length` products whose operands have a mean square."""
         return self.noise.sample_noise.of(length, mean_square)
 
     def noise_variance(self, mean_square: float = 1.0) -> float:
@@ -603,7 +603,7 @@ class OscillatorBudget(LightBudget):
         return noise_a2 / self.product_current_a**2
 
     def variance_of(self, length: int, mean_square: float = 1.0) -> float:
-        """Return the variance of a sample of so many products whose operands have a mean square."""
+        """Return the variance of a sample of `length` products whose operands have a mean square."""
         of_norm = self.norm_variance * spread_norm(length, mean_square)
         return super().variance_of(length, mean_square) + of_norm
 

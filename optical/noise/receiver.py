@@ -33,7 +33,7 @@ OTHER_NOISE = 1e-3
 PULSE_TIMES = 32
 """Places of the pulse within the symbol that are tried."""
 LEAST_GAIN = 1e-9
-"""Gain below which nothing is read, dimensionless."""
+"""Least gain of a reading, so that it can be divided by; dimensionless."""
 SUMMED_MOST = 8
 """Symbols of a sample over which correlations of amplifier noise are followed; more change nothing."""
 
@@ -56,7 +56,7 @@ class Symbols:
     operands: int
     """Operands that change every symbol: 2, or 1 where the other is held."""
     modulator_hz: tuple[float, ...]
-    """Poles of what sets the operands."""
+    """Poles of the modulators that set the operands."""
     ring_hz: tuple[float, ...] = ()
     """Poles that modulated light passes: half the linewidths of rings."""
     detector_hz: tuple[float, ...] = ()
@@ -121,7 +121,7 @@ class Reading:
     interference: float
     """Variance by products of other symbols and by jitter, per unit of (a b)^2 that is read."""
     bandwidth_hz: float
-    """Noise bandwidth of what enters at the amplifier, per symbol of a sample."""
+    """Noise bandwidth of the amplifier's input noise, per symbol of a sample."""
     light_bandwidth_hz: float
     """Noise bandwidth of photons as they arrive."""
     intensity_bandwidth_hz: float
@@ -130,7 +130,7 @@ class Reading:
 
 @lru_cache(maxsize=4096)
 def reading_of(symbols: Symbols) -> Reading:
-    """Return what a sample holds of its symbols, read at the best time.
+    """Return gain, interference and bandwidths of a sample's symbols, read at the best time.
 
     Notes
     -----
@@ -157,7 +157,7 @@ def reading_of(symbols: Symbols) -> Reading:
 
 
 def _noise_bandwidth_hz(symbols: Symbols, poles_hz: tuple[float, ...], power: Array) -> float:
-    """Return half the integral of the squared weights, by the density of the noise over time."""
+    """Return half the integral of the squared weights times `power`, the density of the noise over time."""
     added = min(symbols.symbols, SUMMED_MOST)
     impulse = np.zeros(_length(symbols))
     impulse[: added * STEPS : STEPS] = STEPS
@@ -167,7 +167,7 @@ def _noise_bandwidth_hz(symbols: Symbols, poles_hz: tuple[float, ...], power: Ar
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Reading at the best time, for one place of the pulse."""
+    """Reading at the best time, for one position of the source's pulse in the symbol."""
 
     badness: float
     """Interference and other noise over signal."""
@@ -178,12 +178,12 @@ class _Timed:
 
 
 def _length(symbols: Symbols) -> int:
-    """Return the steps of a grid on which a sum of symbols dies away."""
+    """Return the time steps in which the response to a sum of symbols decays."""
     return STEPS * int(2 ** math.ceil(math.log2(symbols.memory + SUMMED_MOST)))
 
 
 def _filtered(values: Array, poles_hz: tuple[float, ...], rate_hz: float) -> Array:
-    """Return signals over time, along the last axis, behind poles of first order."""
+    """Return signals, with time along the last axis, after first-order poles."""
     length = values.shape[-1]
     turn = np.exp(-2j * math.pi * np.arange(length // 2 + 1) / length)
     response = np.ones_like(turn)
@@ -194,7 +194,7 @@ def _filtered(values: Array, poles_hz: tuple[float, ...], rate_hz: float) -> Arr
 
 
 def _weighted(values: Array, weights: Array) -> Array:
-    """Return signals as weights that end at each step read them."""
+    """Return the weighted sums of signals, for a window of weights that ends at each time step."""
     length = values.shape[-1]
     return np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(weights, length), length)
 
@@ -209,7 +209,7 @@ def _envelope(symbols: Symbols, place: float, length: int) -> Array:
 
 
 def _products(symbols: Symbols, place: float) -> Array:
-    """Return what a product of a symbol and one so many later reads, by distance and time in steps."""
+    """Return the readings of products of a symbol and a later one, by distance and time in steps."""
     length = _length(symbols)
     held = np.zeros(length)
     held[:STEPS] = 1.0
@@ -225,7 +225,7 @@ def _products(symbols: Symbols, place: float) -> Array:
 
 
 def _at_pulse(symbols: Symbols, place: int) -> _Timed:
-    """Return the reading at the best time, with the source's pulses at a step of the symbol."""
+    """Return the reading at the best time, with the source's pulses at time step `place` of the symbol."""
     read = _products(symbols, place)
     times = read.reshape(len(read), -1, STEPS)
     twice = np.where(np.arange(len(read)) > 0, 2.0, 1.0)
@@ -247,7 +247,7 @@ def _at_pulse(symbols: Symbols, place: int) -> _Timed:
 
 
 def _summed(times: Array, symbols: int) -> tuple[Array, int]:
-    """Return what a sum of symbols reads of each, and how many more are read as the inner ones are."""
+    """Return the contribution of each symbol to a sum of symbols, and the number of further inner symbols."""
     apart, known, _ = times.shape
     count = min(symbols, known + 1)
     running = np.concatenate([np.zeros((apart, 1, STEPS)), np.cumsum(times, axis=1)], axis=1)
@@ -257,7 +257,7 @@ def _summed(times: Array, symbols: int) -> tuple[Array, int]:
 
 
 def _jitter(symbols: Symbols, times: Array, twice: Array) -> Array:
-    """Return the variance by a clock that reads too early or too late, of each symbol by itself, by time."""
+    """Return the variance by jitter of the readout's clock, independent for each symbol, by time."""
     flat = times.reshape(len(times), -1)
     slopes = np.asarray(np.gradient(flat, axis=1)).reshape(times.shape) * STEPS
     jitter_s = symbols.readout.jitter_s if symbols.readout else 0.0
@@ -265,7 +265,7 @@ def _jitter(symbols: Symbols, times: Array, twice: Array) -> Array:
 
 
 def _pulse_jitter(symbols: Symbols, place: int, twice: Array) -> Array:
-    """Return the variance by pulses that come too early or too late, by time."""
+    """Return the variance by jitter of the source's pulses, by time."""
     if symbols.jitter_s == 0.0:
         return np.zeros(STEPS)
     moved = _products(symbols, place + 0.5) - _products(symbols, place - 0.5)
@@ -275,7 +275,7 @@ def _pulse_jitter(symbols: Symbols, place: int, twice: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Receiver(Reading):
-    """Balanced pair with its amplifier as it reads symbols, and what light of a source brings to it."""
+    """Balanced pair with its amplifier as it reads symbols, and the noise of the source's light."""
 
     responsivity_a_per_w: float
     """Photocurrent per power."""

@@ -5,7 +5,7 @@ i sin(eta): its power coupling is sin^2(eta).
 
 A guided mode and a coupler's dispersion are read from a table.
 
-The one convention for a Mach-Zehnder interferometer, and how to set one that is not perfect, stand here too.
+This file also holds the convention for a Mach-Zehnder interferometer, and the setting of an imperfect one.
 An interferometer is a phase shifter `phi` on the upper input, a coupler, a phase shifter `theta` on the upper
 arm, and a coupler. Fields are column vectors, out = T in, with the upper waveguide first:
 
@@ -80,7 +80,7 @@ def require(name: str, value: ArrayLike, low: float, high: float = math.inf) -> 
     Parameters
     ----------
     name : str
-        What the number is called in the message.
+        Name of the number in the message.
     value : array_like
         Number or array.
     low, high : float
@@ -297,8 +297,8 @@ def settle(target: Complex, first_rad: ArrayLike = 0.0, second_rad: ArrayLike = 
         sin^2(theta/2) = sin(u + a + b) sin(u - a - b) / (cos 2a cos 2b),
         cos^2(theta/2) = [cos^2 u - sin^2(a - b)] / (cos 2a cos 2b),
 
-    of which a negative one is put to zero: the split is then the nearest that the couplers allow. The phases
-    follow from comparing entries; of two that tell the same, the larger is read.
+    of which a negative one is set to zero: the split is then the nearest that the couplers allow. The phases
+    follow from comparing entries; of two with the same information, the larger is used.
 
     References
     ----------

@@ -35,9 +35,9 @@ def propagate(
     output_rad : torch.Tensor
         Phases at the outputs, shape (modes,).
     fields_NB : torch.Tensor
-        Complex fields at the inputs, shape (modes, batch); its precision is that of the whole.
+        Complex fields at the inputs, shape (modes, batch), in whose precision everything is computed.
     errors : MeshErrors, optional
-        What the chip adds to angles and phases; nothing if not given.
+        Errors of the chip's angles and phases; none if not given.
 
     Raises
     ------
@@ -79,13 +79,15 @@ def _blocks(theta: Tensor, phi: Tensor, splitter_C2: Tensor) -> Tensor:
     return torch.stack((upper, lower), dim=-2)
 
 
-def _turned(layout: MeshLayout, column: int, blocks_C22: Tensor, fields: list[Tensor]) -> list[Tensor]:
-    """Turn the pairs of waveguides of one column by their matrices, from the first buffer to the second.
+def _through_column(
+    layout: MeshLayout, column: int, blocks_C22: Tensor, fields: list[Tensor]
+) -> list[Tensor]:
+    """Return the fields behind one column, computed from the first buffer into the second.
 
     Returns
     -------
     list of torch.Tensor
-        The two buffers, what is new first.
+        The two buffers, that with the new fields first.
     """
     where, modes = layout.slices[column]
     old, new = fields
@@ -110,7 +112,7 @@ class _Columns(torch.autograd.Function):
         fields = [fields_NB.resolve_conj().clone(memory_format=torch.contiguous_format)]
         fields.append(torch.empty_like(fields[0]))
         for column in range(layout.depth):
-            fields = _turned(layout, column, blocks_C22, fields)
+            fields = _through_column(layout, column, blocks_C22, fields)
         ctx.layout = layout
         ctx.save_for_backward(blocks_C22, fields[0])
         return fields[0]
@@ -130,6 +132,6 @@ class _Columns(torch.autograd.Function):
             where, modes = layout.slices[column]
             behind, pulled = (each[0][modes].view(-1, 2, each[0].shape[1]) for each in (fields, gradients))
             torch.bmm(behind, pulled.mT, out=sums_C22[where])
-            fields = _turned(layout, column, back, fields)
-            gradients = _turned(layout, column, forth, gradients)
+            fields = _through_column(layout, column, back, fields)
+            gradients = _through_column(layout, column, forth, gradients)
         return None, sums_C22.mH @ blocks_C22, gradients[0].conj()

@@ -77,12 +77,12 @@ class MeshLayout:
 
     @property
     def depth(self) -> int:
-        """Columns: interferometers on the longest way."""
+        """Number of columns: interferometers on the longest path."""
         return len(self._columns)
 
     @cached_property
     def slices(self) -> tuple[tuple[slice, slice], ...]:
-        """Of every column, its interferometers and the waveguides that they join."""
+        """Slices, for each column, of its interferometers and of the waveguides that they join."""
         found, start = [], 0
         for first, count in self._columns:
             found.append((slice(start, start + count), slice(first, first + 2 * count)))
@@ -201,7 +201,7 @@ class Mesh:
         Parameters
         ----------
         errors : MeshErrors, optional
-            What the chip adds to angles and phases; nothing if not given.
+            Errors of the chip's angles and phases; none if not given.
         loss_db : float
             Loss of one interferometer, on each of its paths. Waveguides that pass a column by lose nothing.
         wavelength_ratio : array_like
@@ -259,7 +259,7 @@ def run_columns(layout: MeshLayout, blocks: Complex) -> Complex:
 
 
 def absorb(layout: MeshLayout, blocks: Complex, errors: MeshErrors | None = None) -> tuple[Complex, Real]:
-    """Set interferometers to given 2x2 unitary matrices, handing what a setting cannot do to the next column.
+    """Return settings of interferometers for 2x2 unitary matrices; phases left over go on to the next column.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def absorb(layout: MeshLayout, blocks: Complex, errors: MeshErrors | None = None
     blocks : numpy.ndarray
         Wanted matrices, shape (count, 2, 2).
     errors : MeshErrors, optional
-        Coupler errors that the setting makes up for.
+        Coupler errors that the settings compensate.
 
     Returns
     -------
@@ -370,7 +370,7 @@ class Calibration:
             raise ParameterError(msg)
 
     def settings(self, layout: MeshLayout) -> int:
-        """Return how many times shifters are set, one after the other."""
+        """Return the number of settings of shifters, one after the other."""
         fringes = (3 if self.knows_couplers else 2) * layout.count + layout.modes - 1
         return fringes * self.fringe_points
 
@@ -448,9 +448,9 @@ def decompose(unitary: Complex, shape: MeshShape = MeshShape.CLEMENTS) -> Mesh:
     right, left = _null_clements(work) if shape is MeshShape.CLEMENTS else _null_reck(work)
     diagonal = np.diagonal(work)
     blocks = np.zeros((layout.count, 2, 2), dtype=complex)
-    _place(layout, right, blocks)
-    behind = _place(layout, left, blocks)
-    output = _insert(layout, behind, diagonal / np.abs(diagonal), blocks)
+    _put_rotations(layout, right, blocks)
+    behind = _put_rotations(layout, left, blocks)
+    output = _put_phases(layout, behind, diagonal / np.abs(diagonal), blocks)
     return mesh_of_blocks(layout, blocks, output)
 
 
@@ -458,11 +458,11 @@ _Rotations = list[tuple[int, int, float, complex]]
 """Column and upper waveguide of each rotation in the mesh, c and s of its inverse [[c, s], [-s*, c]]."""
 
 
-def _place(layout: MeshLayout, made: _Rotations, blocks: Complex) -> Index:
-    """Put rotations on their interferometers; return the numbers of these."""
-    if not made:
+def _put_rotations(layout: MeshLayout, rotations: _Rotations, blocks: Complex) -> Index:
+    """Write the blocks of the interferometers that make rotations; return their numbers, ascending."""
+    if not rotations:
         return np.empty(0, dtype=np.int64)
-    column, upper, cosine, sine = (np.array(each) for each in zip(*made, strict=True))
+    column, upper, cosine, sine = (np.array(each) for each in zip(*rotations, strict=True))
     numbers = layout.number(column, upper)
     blocks[numbers, 0, 0] = blocks[numbers, 1, 1] = cosine
     blocks[numbers, 0, 1] = sine
@@ -479,8 +479,11 @@ def _pivot(kept: complex, nulled: complex) -> tuple[float, complex]:
     return size / length, -nulled * (kept.conjugate() / size) / length
 
 
-def _insert(layout: MeshLayout, behind: Index, phases: Complex, blocks: Complex) -> Complex:
-    """Put phases on waveguides before some interferometers; return those of waveguides that meet none."""
+def _put_phases(layout: MeshLayout, behind: Index, phases: Complex, blocks: Complex) -> Complex:
+    """Multiply phases of waveguides into the first of some interferometers that each meets.
+
+    Return the phases of waveguides that meet none of them, and 1 for the others.
+    """
     first = np.full(layout.modes, -1, dtype=np.int64)
     pairs = layout.upper[behind][:, None] + np.arange(2)
     # of several assignments to a waveguide the last stands, so the order is turned round
@@ -490,7 +493,7 @@ def _insert(layout: MeshLayout, behind: Index, phases: Complex, blocks: Complex)
     return np.where(first >= 0, 1.0 + 0.0j, phases)
 
 
-def _null_by_columns(work: Complex, row: int, column: int, depth: int, made: _Rotations) -> None:
+def _null_by_columns(work: Complex, row: int, column: int, depth: int, rotations: _Rotations) -> None:
     """Null work[row, column] by rotating columns `column` and `column` + 1; rows below are zero in both."""
     n, flat = len(work), work.reshape(-1)
     at = row * n + column
@@ -500,10 +503,10 @@ def _null_by_columns(work: Complex, row: int, column: int, depth: int, made: _Ro
         overwrite_x=1, overwrite_y=1,
     )  # fmt: skip
     # columns: (x', y') = (x, y) G with G = [[c, -s*], [s, c]], so the mesh needs G^-1 = [[c, s*], [-s, c]]
-    made.append((depth, column, cosine, sine.conjugate()))
+    rotations.append((depth, column, cosine, sine.conjugate()))
 
 
-def _null_by_rows(work: Complex, row: int, column: int, depth: int, made: _Rotations) -> None:
+def _null_by_rows(work: Complex, row: int, column: int, depth: int, rotations: _Rotations) -> None:
     """Null work[row, column] by rotating rows `row` - 1 and `row`; columns to the left are zero in both."""
     n, flat = len(work), work.reshape(-1)
     at = row * n + column
@@ -514,7 +517,7 @@ def _null_by_rows(work: Complex, row: int, column: int, depth: int, made: _Rotat
         overwrite_x=1, overwrite_y=1,
     )  # fmt: skip
     # rows: (x', y') = G (x, y) with G = [[c, s], [-s*, c]], so the mesh needs G^-1 = [[c, -s], [s*, c]]
-    made.append((depth, row - 1, cosine, -sine))
+    rotations.append((depth, row - 1, cosine, -sine))
 
 
 def _null_clements(work: Complex) -> tuple[_Rotations, _Rotations]:
@@ -575,7 +578,7 @@ class ProgrammedWeight:
         *,
         loss_db: float = 0.0,
     ) -> Complex:
-        """Return what the optics do, without the scale, shape (rows, columns).
+        """Return the transfer matrix of the optics, without the scale, shape (rows, columns).
 
         Parameters
         ----------
@@ -590,12 +593,12 @@ class ProgrammedWeight:
         return np.asarray((left[:, :rank] * self.attenuation) @ right[:rank])
 
     def matrix(self) -> Complex:
-        """Return the weight that comes out on perfect optics, shape (rows, columns)."""
+        """Return the weight that perfect optics realise, shape (rows, columns)."""
         return np.asarray(self.scale * self.transfer())
 
 
 def program_weight(weight: Complex | Real, shape: MeshShape = MeshShape.CLEMENTS) -> ProgrammedWeight:
-    """Return the settings that put a weight on passive optics.
+    """Return the settings with which passive optics realise a weight.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ Scattering = dict[tuple[str, str], Complex]
 
 
 def reciprocal(forward: Mapping[tuple[str, str], Complex]) -> Scattering:
-    """Return a scattering dictionary with every way also taken backwards."""
+    """Return a scattering dictionary with every path in both directions."""
     return {(a, b): value for (a, b), value in forward.items()} | {
         (b, a): value for (a, b), value in forward.items()
     }

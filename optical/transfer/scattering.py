@@ -1,4 +1,4 @@
-"""Measured or simulated scattering of one part: read from a Touchstone file or asked of a model, and checked.
+"""Measured or simulated scattering of one part: read from a Touchstone file or a model, and checked.
 
 Ports are named as the models of `optical.transfer` name theirs: ``in0, out0``; ``in0, out0, out1``; ``in0,
 in1, out0, out1``. A Touchstone file whose ports stand in another order says so in a comment, ``! ports in0
@@ -27,11 +27,11 @@ from simulator.parameter_tree import quantity
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, to_si
 
 ELECTRICAL_BELOW_HZ = to_si("x_hz", 1.0, "THz")
-"""Frequency that parts light from modulation: no modulator reaches it, and no light of ours lies below."""
+"""Frequency between modulation and light: no modulator reaches it, and no light here is below it."""
 PASSIVE_MARGIN = 0.01
 """Field gain above 1 that a calibrated measurement of a passive part may show; a choice."""
 RECIPROCAL_MARGIN = 0.03
-"""Difference of the fields of both ways, over the largest field, that noise may make; a choice."""
+"""Difference of the fields in both directions, over the largest field, that noise may cause; a choice."""
 PORTS: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {2: ("in0", "out0"), 3: ("in0", "out0", "out1"), 4: ("in0", "in1", "out0", "out1")}
 )
@@ -60,9 +60,9 @@ class MeasuredScattering:
     ports: tuple[str, ...]
     """Names of the ports, in the order of the matrix."""
     lines: tuple[int, ...] = ()
-    """Line of the file on which each frequency begins; empty of a model."""
+    """Line of the file on which each frequency begins; empty for a model."""
     length_m: float | None = None
-    """Length of a waveguide; None where it is not told."""
+    """Length of a waveguide; None if unknown."""
 
     def __post_init__(self) -> None:
         falling = np.flatnonzero(np.diff(self.frequency_hz) <= 0.0)
@@ -80,7 +80,7 @@ class MeasuredScattering:
 
     @property
     def electrical(self) -> bool:
-        """Whether it is a response over frequency of modulation, of fields or powers to a voltage."""
+        """Whether it is a response of field or power to a modulating voltage, not a scattering of light."""
         return bool(self.frequency_hz[-1] < ELECTRICAL_BELOW_HZ)
 
     def where(self, point: int) -> str:
@@ -126,7 +126,7 @@ class MeasuredScattering:
         return np.asarray(self.matrix[:, self.ports.index(out), self.ports.index(entry)])
 
     def at(self, values: Real, frequency_hz: Sequence[float]) -> Real:
-        """Return values over frequency at some frequencies, straight lines between points."""
+        """Return values, given at the points, at other frequencies by linear interpolation."""
         return np.interp(np.asarray(frequency_hz), self.frequency_hz, values)
 
     @property
@@ -169,7 +169,7 @@ class MeasuredScattering:
         return float(np.abs(fallen - line_hz).min()) if fallen.size else math.inf
 
     def crossings_hz(self, power: Real, level: float) -> Real:
-        """Return the frequencies at which power passes a level, between points by straight lines."""
+        """Return the frequencies at which power crosses a level, by linear interpolation."""
         above = power >= level
         at = np.flatnonzero(above[1:] != above[:-1])
         share = (level - power[at]) / (power[at + 1] - power[at])
@@ -182,17 +182,17 @@ def is_touchstone(name: str) -> bool:
 
 
 def read_touchstone(path: Path) -> MeasuredScattering:
-    """Return the scattering that a Touchstone file holds.
+    """Return the scattering in a Touchstone file.
 
     Parameters
     ----------
     path : pathlib.Path
-        Version 1 or 2, any format and unit that scikit-rf reads.
+        Touchstone file of version 1 or 2, in any format and unit that scikit-rf reads.
 
     Raises
     ------
     ParameterError
-        If scikit-rf is missing, the file is none, or what it holds is no passive, reciprocal part.
+        If scikit-rf is missing or cannot read the file, or the part is not passive and reciprocal.
     """
     text = read_text(path)
     matched = _FILE.fullmatch(path.name)
@@ -286,22 +286,22 @@ def _lines_of_points(path: Path, text: str, count: int) -> tuple[int, ...]:
 
 
 def sampled(model: Callable[..., Any], name: str, frequency_hz: Real) -> MeasuredScattering:
-    """Return the scattering of a model in the manner of SAX.
+    """Return the scattering of a model in the convention of SAX.
 
     Parameters
     ----------
     model : callable
-        Takes ``wl``, wavelengths in micrometres, and has defaults for all else; returns a mapping from
-        (port in, port out) to fields over wavelength.
+        Function of ``wl``, wavelengths in micrometres, with defaults for all else, that returns a mapping
+        from (port in, port out) to fields over wavelength.
     name : str
-        What it is called in messages.
+        Name of the model in messages.
     frequency_hz : numpy.ndarray
-        Frequencies at which it is asked, rising, shape (points,).
+        Frequencies at which it is evaluated, ascending, shape (points,).
 
     Raises
     ------
     ParameterError
-        If it fails, returns something else, or what it returns is no passive, reciprocal part.
+        If the model fails, returns something else, or its part is not passive and reciprocal.
     """
     wl = SPEED_OF_LIGHT_M_PER_S / frequency_hz / MICROMETRE_M
     try:

@@ -1,4 +1,4 @@
-"""Small models of many architectures, each with what it is given; products as people write them."""
+"""Small models of many architectures, each with its inputs; products as people write them."""
 
 import math
 

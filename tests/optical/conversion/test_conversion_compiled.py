@@ -1,4 +1,4 @@
-"""A converted model compiles to one graph that draws what the model draws, and follows the key."""
+"""A converted model compiles to one graph with the draws of the model, and follows the key."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Functions of torch, called in each way that torch allows, give on an ideal core what torch gives."""
+"""Functions of torch, called in each way that torch allows, give torch's results on an ideal core."""
 
 import math
 

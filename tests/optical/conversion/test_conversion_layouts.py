@@ -1,4 +1,4 @@
-"""Whatever cuts a pass into pieces, or runs parts of it again, draws what one plain pass draws."""
+"""A pass that is cut into pieces, or parts of which run again, draws the same as one plain pass."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""What `describe` tells of a converted model."""
+"""Report of `describe` on a converted model."""
 
 import pytest
 import torch
@@ -137,7 +137,7 @@ def test_memory_is_not_needed_for_a_report():
 
 
 def test_a_report_leaves_the_model_as_it_was():
-    """Modes, draws of the dropout, and what recomputation hangs on."""
+    """Modes, draws of the dropout, and the calls that recomputation needs."""
     model = convert(layered(), ProductSpecs.of(load_core("crossbar").analog), model_key=NoiseKey(seed=1))
     model.train()
     model[2].eval()

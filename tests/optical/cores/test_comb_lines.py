@@ -1,4 +1,4 @@
-"""Lines of a comb as the source of a core: the weakest counts, and what does not fit is refused."""
+"""Lines of a comb as the source of a core: the weakest counts, and lines that do not fit are refused."""
 
 from pathlib import Path
 

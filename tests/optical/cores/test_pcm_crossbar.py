@@ -1,4 +1,4 @@
-"""The phase-change crossbar: what its light, its cells and their writes may and may not do."""
+"""Limits of the phase-change crossbar's light, of its cells and of their writes."""
 
 import dataclasses
 import math

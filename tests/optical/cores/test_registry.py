@@ -1,4 +1,4 @@
-"""Cores by name: one from outside joins with a call, and what cannot join is told why in one sentence."""
+"""Cores by name: one from outside joins with a call, or is refused with the reason in one sentence."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Cut of a chip into dies: what links, spares, defects and dicing cost, and that the cheapest is taken."""
+"""Cut of a chip into dies: costs of links, spares, defects and dicing; the cheapest cut is taken."""
 
 import dataclasses
 import itertools

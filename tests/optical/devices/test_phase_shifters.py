@@ -1,4 +1,4 @@
-"""Choices of phase shifters and modulators: what each costs, and where it does not fit."""
+"""Choices of phase shifters and modulators: the cost of each, and the cores that refuse it."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""The table of programmable parts, and what their physics says at its ends."""
+"""The table of programmable parts, and limits of their physics."""
 
 import dataclasses
 import math

@@ -51,7 +51,7 @@ class _Accelerator(TorchDispatchMode):
 
 
 def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operation on what the CPU holds, by the rules of a device."""
+    """Run an operation on CPU memory by the rules of a device."""
     tensors = [x for x in tree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     away = any(isinstance(x, Away) for x in tensors)
     strays = [x for x in tensors if not isinstance(x, Away) and x.dim() > 0]

@@ -120,7 +120,7 @@ def misread_moments():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Term:
-    """One kind of error, and what it must look like."""
+    """One kind of error, with the statistics that it must have."""
 
     changes: dict
     """Fields of an ideal record that bring it about."""

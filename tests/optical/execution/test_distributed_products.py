@@ -72,7 +72,7 @@ def test_shards_of_a_batch_draw_what_one_process_draws(found):
 
 
 def test_shards_of_columns_are_chips_of_their_own(found):
-    """Each half of the columns has draws that its global offset tells apart; gradients of A are summed."""
+    """Each half of the columns draws by its global offset; gradients of A are summed."""
     x, b = worker.batch(), worker.Layer().first.detach().mT.contiguous()
     half = worker.WIDTH // 2
     parts = [product(x, b[:, start : start + half], place=(1, start)) for start in (0, half)]

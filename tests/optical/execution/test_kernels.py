@@ -1,4 +1,4 @@
-"""Compiled passes do what torch does, bit for bit, and no draw hangs on how a product is cut."""
+"""Compiled passes give the bits of torch, and no draw depends on how a product is cut into blocks."""
 
 import dataclasses
 import math
@@ -156,7 +156,7 @@ def test_threads_of_python_do_not_disturb_each_other():
 @pytest.mark.parametrize("scale", list(Scale))
 @pytest.mark.parametrize("size", [7, 16, 40])
 def test_row_blocks_are_products_of_their_own(size, scale, rounding):
-    """Bit for bit what a core makes of each block alone, with the block's key; the codes of B are shared."""
+    """The result has the bits of each block executed alone with its key; the codes of B are shared."""
     spec = dataclasses.replace(
         CONVERTERS, scale=scale, rounding=rounding, analog_length=64, shot_variance=1e-4
     )
@@ -215,7 +215,7 @@ def test_every_write_to_a_weight_is_seen(write):
 
 
 def test_samples_are_executed_one_by_one_where_asked_for():
-    """In all three products: bit for bit what the executor makes of each sample."""
+    """All three products have the bits of the executor for each sample."""
     x, weight = torch.randn(40, 64), torch.randn(48, 64)
     short = dataclasses.replace(CONVERTERS, analog_length=16)
     specs = ProductSpecs.same(short, row_block=64, exact_tiles=True)

@@ -1,4 +1,4 @@
-"""What hardly ever happens in a product, and what only a rare call of it meets."""
+"""Rare cases of a product: all samples clipped, dither at the last code, draws that must be apart."""
 
 import dataclasses
 import importlib

@@ -11,7 +11,7 @@ from optical.cores import load_core
 from optical.execution import AnalogSpec, OperandTransforms, ProductSpecs
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.operands import in_core, multiply_transformed, rotated
+from optical.execution.operands import divided, multiply_transformed, rotated
 from optical.execution.precision import predicted
 from optical.execution.spec import spec_from_json
 from simulator.errors import ParameterError
@@ -70,7 +70,7 @@ def test_loud_channels_leave_the_others_a_rotation_as_wide_as_the_sum():
     a[..., :6] *= 50.0
     a[..., 255] *= 20.0
     transforms = OperandTransforms(electronic_share=0.02, rotation_width=256)
-    electronic, x, y = in_core(a, b, transforms)
+    electronic, x, y = divided(a, b, transforms)
     torch.testing.assert_close(electronic + x @ y, a @ b)
     assert x.shape[2] == 256
     left = a.clone()

@@ -1,4 +1,4 @@
-"""A round of matchings slot by slot, byte by byte: what the fluid model of rotor fabrics is held to."""
+"""Simulation of a round of matchings, slot by slot and byte by byte, for the fluid model of rotor fabrics."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Laws of fabrics whose circuits follow the traffic: published rules, limits and what they cost."""
+"""Laws of fabrics whose circuits follow the traffic: published rules, limits and costs."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Ports, switches and nodes of optical fabrics that fail: what is lost, what is lent, what spares replace."""
+"""Failures of ports, switches and nodes of optical fabrics: lost, lent and replaced lanes."""
 
 from dataclasses import replace
 

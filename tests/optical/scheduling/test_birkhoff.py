@@ -1,4 +1,4 @@
-"""Decompositions of a demand into permutations, and what fills a demand up."""
+"""Decompositions of a demand into permutations, and stuffing of a demand to equal line sums."""
 
 import numpy as np
 import pytest

@@ -229,7 +229,7 @@ def test_work_far_below_the_delays_does_not_drown(algorithm, delay):
 
 
 def served_s(steps, serves, delay):
-    """Least makespan if it is given who serves what, [S, planes]: a linear programme in starts and ends."""
+    """Least makespan for given planes of each step, [S, planes]: a linear programme in starts and ends."""
     count, planes = serves.shape
     size = count * planes
     start, end = (np.arange(size).reshape(count, planes) + first for first in (0, size))
@@ -263,7 +263,7 @@ def served_s(steps, serves, delay):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_plans_without_a_search_are_near_the_least_of_all_choices(seed):
-    """An enumeration of who serves what; the exact search meets it."""
+    """The exact search finds the best of all assignments of planes to steps."""
     rng = np.random.default_rng(seed)
     kinds, sizes = rng.integers(0, 3, size=4), rng.uniform(0.2, 4.0, size=4)
     steps = steps_of(*zip(kinds.tolist(), sizes.tolist(), strict=True))
@@ -418,7 +418,7 @@ def _level(work, floors):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_free_steps_end_with_the_least_of_all_plans(seed):
-    """The exact search over shares equals an enumeration of who serves what."""
+    """The exact search over shares equals an enumeration of the planes of each job."""
     rng = np.random.default_rng(seed)
     sizes = rng.uniform(0.5, 3.0, size=int(rng.integers(2, 6)))
     bank = OcsBank(switches=2, rate_bytes_per_s=1.0, reconfiguration_s=float(rng.uniform(0.05, 1.5)))

@@ -1,4 +1,4 @@
-"""Scattering of parts from Touchstone files and models: what is read, and what is refused and where."""
+"""Scattering of parts from Touchstone files and models: values read, and refusals with their line."""
 
 import builtins
 import importlib
