@@ -95,14 +95,30 @@ def test_rows_gathered_after_the_fits_are_met_better_than_by_the_constant():
     assert found.mean_abs_error < min(0.13, 0.5 * found.constant_mean_abs_error)
 
 
+def test_steps_of_small_models_whose_loss_is_fused_are_met():
+    """llm.c's four GPT-2 are met within 3 %; with a loss in single precision they would miss by 14 %."""
+    rows = read_records(TABLE.with_name("training_unseen.csv"), needs=NEEDS)
+    found = [(row, run_of(row)) for row in rows if row.text("source").startswith("llm.c")]
+    fused, single = (
+        [
+            abs(forecast(system, config, plan.with_(fused_loss=one)).step_time_s / measured_s(row) - 1.0)
+            for row, (system, config, plan) in found
+        ]
+        for one in (True, False)
+    )
+    assert len(fused) == 4
+    assert sum(fused) / 4 < 0.03
+    assert sum(single) / 4 > 0.1
+
+
 def test_tensor_traffic_beside_products_takes_no_share_of_their_rate():
     """Every seventh step that ran so, shipped or not, as it ran and as if its traffic had waited.
 
-    All 184 are 1.9 % too fast, and would be 8.0 % too slow if traffic waited; those drawn here 2.9 and 7.2 %.
+    All 212 are 2.4 % too fast, and would be 7.0 % too slow if traffic waited; those drawn here 3.7 and 5.8 %.
     """
     tables = (TABLE, TABLE.with_name("training_unseen.csv"))
     ran = [(row, run_of(row)) for table in tables for row in read_records(table, needs=NEEDS) if beside(row)]
-    assert len(ran) == 184
+    assert len(ran) == 212
     errors, waited = (
         np.array(
             [
@@ -115,7 +131,7 @@ def test_tensor_traffic_beside_products_takes_no_share_of_their_rate():
     assert -0.04 < errors.mean() < 0.03
     assert abs(errors).mean() < 0.07
     assert waited.mean() > 0.05
-    assert abs(waited).mean() > 1.5 * abs(errors).mean()
+    assert abs(waited).mean() > 1.4 * abs(errors).mean()
 
 
 def beside(row):

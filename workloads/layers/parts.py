@@ -844,14 +844,18 @@ class Parts:
         )
 
     def loss(self, logits: int) -> Elementwise:
-        """Return the cross entropy of the logits in single precision: cast, read twice, written once."""
+        """Return the cross entropy of the logits in single precision: cast, read twice, written once.
+
+        Fused, it reads them twice as they are and writes their gradient, which no backward pass computes.
+        """
+        fused = self.share.recompute.fused_loss
         return Elementwise(
             name=str(Role.HEAD_LOSS),
             role=Role.HEAD_LOSS,
             phase=Phase.FORWARD,
             flops=float(SOFTMAX_FLOPS * logits),
-            read_bytes=float((self.width + 2 * LOSS_BYTES) * logits),
-            written_bytes=float(2 * LOSS_BYTES * logits),
+            read_bytes=float((2 * self.width if fused else self.width + 2 * LOSS_BYTES) * logits),
+            written_bytes=float((self.width if fused else 2 * LOSS_BYTES) * logits),
         )
 
     def joining(self) -> tuple[Step, ...]:

@@ -163,6 +163,8 @@ class _Lowering:
                     items.extend(self._sum(products[-1]))
                 case Gather():
                     items.extend(self._gather_backward(step))
+                case Elementwise(role=Role.HEAD_LOSS) if self.share.recompute.fused_loss:
+                    pass  # its gradient was written forward
                 case Elementwise():
                     items.append((_mirrored(step), 1))
                 case Boundary():

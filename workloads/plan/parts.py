@@ -680,6 +680,9 @@ class Recomputation(_Part):
     arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""
     fused: bool = True
     """Whether element-wise operations in a row share a kernel, or each has its own."""
+    fused_loss: bool = False
+    """Whether the loss reads the logits as they are, twice, and leaves their gradient in their place (llm.c,
+    Liger Kernel, Transformer Engine), or takes them to single precision, forward and backward."""
     graphs: Graphs = Graphs.NONE
     """Parts of a block that the host replays as a captured graph instead of issuing their kernels: none, the
     router, or attention and the router (scopes ``moe_router`` and ``attn`` of Megatron-LM's CUDA graphs)."""

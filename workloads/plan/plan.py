@@ -234,7 +234,7 @@ _ORDER = """
     precision.weight_density recompute.attention_keys precision.master_bytes precision.moment_bytes
     precision.kept_activations precision.fp8_params recompute.recompute_norms recompute.recompute_activation
     recompute.recompute_projections recompute.recompute_attention recompute.recompute_share
-    recompute.graphs precision.gradient_sum sharding.stored_shards
+    recompute.graphs precision.gradient_sum sharding.stored_shards recompute.fused_loss
 """
 KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

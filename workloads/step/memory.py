@@ -221,10 +221,11 @@ def parameter_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> 
 
 
 def head_bytes(config: TransformerConfig, plan: Plan) -> float:
-    """Return the working space of the head: logits with their fp32 copy, and its inputs."""
+    """Return the working space of the head: logits, their fp32 copy unless the loss is fused, inputs."""
     width, share = plan.precision.element_bytes, plan.share
     logits = share.tokens * plan.axes.padded_vocabulary(config) / plan.axes.tp
-    total = logits * (width + LOGIT_BYTES) * (1 + config.predicted_tokens)
+    copy = 0 if plan.recompute.fused_loss else LOGIT_BYTES
+    total = logits * (width + copy) * (1 + config.predicted_tokens)
     return total + 2 * width * share.tokens * config.hidden / plan.axes.stream_cut
 
 

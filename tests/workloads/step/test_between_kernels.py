@@ -9,9 +9,10 @@ from simulator.interfaces import Cost
 from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul
 from simulator.results import ISSUE, Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, Unit, ideal_s, run, sent, sequences
-from workloads.layers.transformer import forward_layer
+from workloads.layers.transformer import backward_head, forward_head, forward_layer
 from workloads.models.architecture import Norm, Positions
 from workloads.plan.parts import Attention, Graphs
+from workloads.step.memory import head_bytes
 from workloads.step.step import build_step
 
 HOST_S = 2e-6
@@ -191,6 +192,20 @@ def test_the_loss_reads_and_writes_single_precision():
     logits = PLAN.share.tokens * PLAN.axes.padded_vocabulary(config)
     assert loss.read_bytes == 10 * logits
     assert loss.written_bytes == 8 * logits
+
+
+def test_a_fused_loss_leaves_its_gradient_where_the_logits_were():
+    """Two reads and one write of two bytes a logit, nothing backward, and no copy of four bytes in memory."""
+    config = replace(EVEN, vocabulary=1000)
+    plan = PLAN.with_(fused_loss=True)
+    logits = plan.share.tokens * plan.axes.padded_vocabulary(config)
+    losses = [
+        one
+        for one, _ in (*forward_head(config, plan.share), *backward_head(config, plan.share))
+        if one.name == "head.loss" and not isinstance(one, MatMul | Collective)
+    ]
+    assert [(one.read_bytes, one.written_bytes) for one in losses] == [(4 * logits, 2 * logits)]
+    assert head_bytes(config, PLAN) - head_bytes(config, plan) == 4 * logits
 
 
 def traffic_by_name(config, plan):
