@@ -336,7 +336,11 @@ class CircuitFabric(Fabric, Protocol):
 
         A flow that has none keeps its route over the failed link, and so waits.
         """
-        wiring, routes = self.wired(circuits), self.route(circuits, flows)
+        return self.past(circuits, flows, failed, self.route(circuits, flows))
+
+    def past(self, circuits: Any, flows: Flows, failed: np.ndarray, routes: np.ndarray) -> np.ndarray:  # noqa: ANN401 - its own
+        """Return routes [F, H] of flows with those that cross failed links led round, as `around` does."""
+        wiring = self.wired(circuits)
         if wiring is None:
             return routes
         hit = np.asarray(np.isin(routes, failed).any(axis=1))
@@ -382,7 +386,7 @@ class ForwardingCircuits:
         The last index and values count within the domain.
         """
         peers = self.circuits.lit
-        found = np.full((_WAYS, len(peers), self.domain), NO_WAY, dtype=np.int32)
+        found = np.full((WAYS, len(peers), self.domain), NO_WAY, dtype=np.int32)
         known: dict[bytes, np.ndarray] = {}
         for first in range(0, len(peers), self.domain):
             inside = np.where(peers == DARK, DARK, peers - first)[first : first + self.domain]
@@ -425,7 +429,7 @@ class ForwardingCircuits:
         turns : numpy.ndarray or int
             Numbers by which flows of a pair take one of its ways or another.
         """
-        columns, here, turn = [], destinations.copy(), turns % _WAYS
+        columns, here, turn = [], destinations.copy(), turns % WAYS
         while (here != sources).any():
             going = here != sources
             earlier = np.where(
@@ -465,7 +469,7 @@ def _before(lit: scipy.sparse.csr_array) -> np.ndarray:
 
     every = np.arange(size)
     choices = np.maximum(sum((leads(one) for one in nearer), np.zeros((size, size), dtype=np.int64)), 1)
-    turns = (every[:, None] + every + np.arange(_WAYS)[:, None, None]) % choices
+    turns = (every[:, None] + every + np.arange(WAYS)[:, None, None]) % choices
     found = np.full(turns.shape, NO_WAY, dtype=np.int32)
     for one in nearer:
         there = leads(one)
@@ -474,8 +478,8 @@ def _before(lit: scipy.sparse.csr_array) -> np.ndarray:
     return found.astype(np.int32)
 
 
-_WAYS = 4
-"""Ways among which flows of a pair are spread, a choice: nodes of eight cards have flows enough for more."""
+WAYS = 4
+"""Ways among which flows of a pair, or chunks of one, are spread; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,6 +14,7 @@ import numpy as np
 
 from optical.fabrics.circuits import (
     DARK,
+    WAYS,
     Circuits,
     ForwardingCircuits,
     circuit_wiring,
@@ -35,10 +36,10 @@ from simulator.errors import (
     RouteError,
     check_choices,
 )
-from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
+from simulator.fabric import CircuitPolicy, Loads, PortOwner, Ports, PortTiming, Traits, check_policy
 from simulator.interfaces import Flows, Reconfiguration, Wiring
 from simulator.tables import Shelf
-from simulator.topology.graphs import NO_LINK, joined, packed
+from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
 from simulator.topology.scale_up import BillItem
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
@@ -323,6 +324,32 @@ class WaferFabric(BesidePackets, CircuitsBeside):
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
+        return self._way(circuits, flows, 0)
+
+    def _ways(self, circuits: ForwardingCircuits, flows: Flows) -> list[np.ndarray]:
+        """Return the links of each flow on each of its ways, among which its chunks take turns."""
+        return [self._way(circuits, flows, turn) for turn in range(WAYS)]
+
+    def loads(self, circuits: ForwardingCircuits, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link."""
+        return shared_loads(self._ways(circuits, flows), self.latency_s, flows)
+
+    def loads_apart(self, circuits: ForwardingCircuits, flows: Flows) -> list[Loads]:
+        """Return what each of flows that run together takes of links, F of them."""
+        ways, each = self._ways(circuits, flows), np.arange(len(flows.sources))
+        alone = replace(flows, weights=None)
+        return [
+            shared_loads([way[[flow]] for way in ways], self.latency_s, alone.part(each == flow))
+            for flow in each
+        ]
+
+    def loads_around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the loads past links that carry nothing, shape [n]."""
+        ways = [self.past(circuits, flows, failed, way) for way in self._ways(circuits, flows)]
+        return shared_loads(ways, self.latency_s, flows)
+
+    def _way(self, circuits: ForwardingCircuits, flows: Flows, turn: int) -> np.ndarray:
+        """Return the links of the chunks of each flow that have this turn, shape [F, H], padded with -1."""
         lacking = self.asking(circuits, flows)
         if lacking.size:
             msg = (
@@ -331,7 +358,7 @@ class WaferFabric(BesidePackets, CircuitsBeside):
             )
             raise RouteError(msg)
         kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)
-        inside = circuits.ways(flows.sources[kept], flows.destinations[kept])
+        inside = circuits.ways(flows.sources[kept], flows.destinations[kept], turn)
         paths = self.packets.paths(flows.sources[off], flows.destinations[off])
         width = max(len(inside), paths.shape[1], 1)
         links = np.full((len(kept), width), NO_LINK, dtype=np.int64)
