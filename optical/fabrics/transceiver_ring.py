@@ -356,6 +356,10 @@ class TransceiverRing(CircuitFabric):
             here[going] = heads[links[going, hop]]
         return links
 
+    def strides(self, circuits: RingCircuits, group: np.ndarray) -> tuple[int, ...]:
+        """Return the ring of a group forward and the one back: each lane shines both ways."""
+        return (1, len(group) - 1) if len(group) > 2 else ()
+
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
         passed = flows.moved_bytes(np.minimum(*self._lengths(self._wanted(flows), flows)))
