@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from electronic.devices import load_packet_switch, load_scale_up
-from electronic.fabrics.fat_tree import RailOnly
+from electronic.fabrics.fat_tree import FatTree, RailOnly
 from electronic.fabrics.packets import RailFabric
 from experiments.validation import collectives
 from experiments.validation.collectives import RATES, TIMES
@@ -130,13 +130,7 @@ def settings(record: Record) -> dict[str, float]:
         If one is invalid: not positive, a count that is not whole, a dark time longer than a turn, or a
         payload larger than its packet.
     """
-    text, found = record.text("config"), {}
-    for name, (sign, unit) in SETTINGS.items():
-        cell = re.search(rf"\b{sign}=([^\s,]+){' ' + unit if unit else ''}(?=,|$)", text)
-        if not cell:
-            msg = f"the setting '{text[:60]}' has no {sign}={f'... {unit}' if unit else '...'}"
-            raise SkipError(msg)
-        found[name] = _setting(record, sign, cell[1], whole=name in ("racks", "lanes", "hosts"))
+    found = _set(record, SETTINGS)
     if found["dark"] >= found["lanes"] * found["turn"] or found["payload"] > found["packet"]:
         msg = (
             f"{record.where}: column 'config' has r={found['dark']:g} us, u T_ss="
@@ -144,6 +138,17 @@ def settings(record: Record) -> dict[str, float]:
             "turn must be longer than its dark time and a packet no shorter than its payload"
         )
         raise FileError(msg)
+    return found
+
+
+def _set(record: Record, signs: Mapping[str, tuple[str, str]]) -> dict[str, float]:
+    text, found = record.text("config"), {}
+    for name, (sign, unit) in signs.items():
+        cell = re.search(rf"\b{sign}=([^\s,]+){' ' + unit if unit else ''}(?=,|$)", text)
+        if not cell:
+            msg = f"the setting '{text[:60]}' has no {sign}={f'... {unit}' if unit else '...'}"
+            raise SkipError(msg)
+        found[name] = _setting(record, sign, cell[1], whole=not unit)
     return found
 
 
@@ -385,8 +390,59 @@ def _hashed(record: Record, _: re.Match[str]) -> Predicted:
     return Predicted(float(np.mean([hashed_share(ports, radix, pairs, seed) for seed in range(HASHES)])))
 
 
+def _exchanged(record: Record, match: re.Match[str]) -> tuple[float, str]:
+    """Return when the last flow of a packet simulator's run arrives on two levels of adaptive switches."""
+    has = _set(record, CLOS_SETTINGS)
+    hosts, down, over = (int(has[name]) for name in ("hosts", "down", "over"))
+    if down % over or hosts % down:
+        msg = f"{record.where}: leaves of {down} must fill {hosts} hosts, and {over} must divide {down}"
+        raise FileError(msg)
+    line = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
+    fabric = FatTree(
+        endpoints=hosts,
+        scale_up=replace(load_scale_up("nvlink4"), size=1),
+        nic=replace(
+            load_nic("connectx-7"), bandwidth_bytes_per_s=line, efficiency=has["payload"] / has["packet"]
+        ),
+        switch=replace(
+            load_packet_switch("switch-400g"), radix=down + down // over, bandwidth_bytes_per_s=line
+        ),
+        oversubscription=over,
+        spreading=Spreading.ADAPTIVE,
+    )
+    every = np.arange(hosts)
+    sources, destinations = {
+        "shift by a leaf": (every, (every + down) % hosts),
+        "all-to-all": np.nonzero(~np.eye(hosts, dtype=bool)),
+        "incast of two leaves": (down + np.arange(2 * down), np.zeros(2 * down, dtype=np.int64)),
+    }[match[1]]
+    size = to_si("size_bytes", has["bytes"], "MB")
+    loads = fabric.loads(None, Flows(axis="", sources=sources, destinations=destinations, size_bytes=size))
+    capacity = fabric.graph(None).capacity_bytes_per_s[loads.links]
+    time_s = size * float((loads.usage / capacity).max()) + loads.latency_s
+    note = (
+        "there each packet, and each header of one that was cut, asks for two of 64 B, which ours leaves out"
+    )
+    return time_s / to_si("time_s", 1.0, record.text("unit") or "s"), note
+
+
+CLOS_SETTINGS = MappingProxyType(
+    {
+        "hosts": ("N", ""),
+        "down": ("down", ""),
+        "over": ("over", ""),
+        "rate": ("rate", "Gb/s"),
+        "bytes": ("flow", "MB"),
+        "payload": ("payload", "B"),
+        "packet": ("packet", "B"),
+    }
+)
+"""Number of a run on leaves and spines -> sign and unit; `down` hosts are below a leaf."""
 SPREADING_RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
-    {(r"Baidu AIPod$|NVIDIA Spectrum-X$", "hashed flows' share of the line rate$"): _hashed}
+    {
+        (r"Baidu AIPod$|NVIDIA Spectrum-X$", "hashed flows' share of the line rate$"): _hashed,
+        ("csg-htsim$", "last flow, (shift by a leaf|all-to-all|incast of two leaves)$"): _exchanged,
+    }
 )
 """Rules by patterns of a row's system and metric."""
 

@@ -357,7 +357,11 @@ class CircuitFabric(Fabric, Protocol):
 
         A flow for which lit circuits leave no detour keeps its route over the failed link, and so waits.
         """
-        wiring, routes = self.wired(circuits), self.route(circuits, flows)
+        return self.past(circuits, flows, failed, self.route(circuits, flows))
+
+    def past(self, circuits: Any, flows: Flows, failed: np.ndarray, routes: np.ndarray) -> np.ndarray:  # noqa: ANN401 - its own
+        """Return routes [F, H] of flows with those that cross failed links led round, as `around` does."""
+        wiring = self.wired(circuits)
         if wiring is None:
             return routes
         hit = np.asarray(np.isin(routes, failed).any(axis=1))
@@ -383,7 +387,7 @@ class ForwardingCircuits:
     Notes
     -----
     A link is numbered ``vertex * degree + lane``. Lanes to the same peer act as one link, that of the first
-    of them, with their joint capacity. Where a pair has several shortest paths, up to `_PATHS` of them are
+    of them, with their joint capacity. Where a pair has several shortest paths, up to `PATHS` of them are
     taken in turn by its flows.
     """
 
@@ -406,7 +410,7 @@ class ForwardingCircuits:
         The last index and the values count within the domain; `NO_PATH` where there is none.
         """
         peers = self.circuits.lit
-        predecessors = np.full((_PATHS, len(peers), self.domain), NO_PATH, dtype=np.int32)
+        predecessors = np.full((PATHS, len(peers), self.domain), NO_PATH, dtype=np.int32)
         by_circuits: dict[bytes, np.ndarray] = {}
         for first in range(0, len(peers), self.domain):
             inside = np.where(peers == DARK, DARK, peers - first)[first : first + self.domain]
@@ -451,9 +455,9 @@ class ForwardingCircuits:
         sources, destinations : numpy.ndarray
             Vertices that a path joins (`reaches`), shape [F].
         turns : numpy.ndarray or int
-            Numbers that spread flows of a pair over its paths: equal modulo `_PATHS`, same path.
+            Numbers that spread flows of a pair over its paths: equal modulo `PATHS`, same path.
         """
-        hops, vertex, turn = [], destinations.copy(), turns % _PATHS
+        hops, vertex, turn = [], destinations.copy(), turns % PATHS
         while (vertex != sources).any():
             going = vertex != sources
             predecessor = np.where(
@@ -499,7 +503,7 @@ def _predecessors(lit: scipy.sparse.csr_array) -> np.ndarray:
 
     every = np.arange(size)
     choices = sum((is_nearer(row) for row in neighbours), np.zeros((size, size), dtype=np.int64))
-    number = (every[:, None] + every + np.arange(_PATHS)[:, None, None]) % np.maximum(choices, 1)
+    number = (every[:, None] + every + np.arange(PATHS)[:, None, None]) % np.maximum(choices, 1)
     predecessors = np.full(number.shape, NO_PATH, dtype=np.int32)
     for row in neighbours:
         nearer = is_nearer(row)
@@ -508,9 +512,8 @@ def _predecessors(lit: scipy.sparse.csr_array) -> np.ndarray:
     return predecessors.astype(np.int32)
 
 
-_PATHS = 4
-"""Shortest paths over which flows of a pair are spread; a choice (nodes of eight cards have flows for
-more)."""
+PATHS = 4
+"""Shortest paths over which the flows of a pair, or the chunks of one flow, are spread; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

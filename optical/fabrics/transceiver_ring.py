@@ -354,6 +354,10 @@ class TransceiverRing(CircuitFabric):
             endpoint[going] = heads[links[going, hop]]
         return links
 
+    def strides(self, circuits: RingCircuits, group: np.ndarray) -> tuple[int, ...]:
+        """Return the ring of a group forward and the one back: each lane shines both ways."""
+        return (1, len(group) - 1) if len(group) > 2 else ()
+
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all flows once, over every link of their paths."""
         passed = flows.moved_bytes(np.minimum(*self._lengths(self._wanted(flows), flows)))

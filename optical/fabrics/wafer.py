@@ -15,6 +15,7 @@ import numpy as np
 
 from optical.fabrics.circuits import (
     DARK,
+    PATHS,
     Circuits,
     ForwardingCircuits,
     circuit_wiring,
@@ -36,10 +37,10 @@ from simulator.errors import (
     RouteError,
     check_choices,
 )
-from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
+from simulator.fabric import CircuitPolicy, Loads, PortOwner, Ports, PortTiming, Traits, check_policy
 from simulator.interfaces import Flows, Reconfiguration, Wiring
 from simulator.tables import Shelf
-from simulator.topology.graphs import NO_LINK, joined, packed
+from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
 from simulator.topology.scale_up import BillItem
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
@@ -323,6 +324,32 @@ class WaferFabric(BesidePackets, CircuitsBeside):
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
+        return self._path(circuits, flows, 0)
+
+    def _paths(self, circuits: ForwardingCircuits, flows: Flows) -> list[np.ndarray]:
+        """Return the links of each flow, [F, H], on each of the paths over which its chunks are spread."""
+        return [self._path(circuits, flows, turn) for turn in range(PATHS)]
+
+    def loads(self, circuits: ForwardingCircuits, flows: Flows) -> Loads:
+        """Return the loads of flows of equal rate, spread over their paths."""
+        return shared_loads(self._paths(circuits, flows), self.latency_s, flows)
+
+    def loads_apart(self, circuits: ForwardingCircuits, flows: Flows) -> list[Loads]:
+        """Return the loads of each of F flows that run together."""
+        paths, each = self._paths(circuits, flows), np.arange(len(flows.sources))
+        alone = replace(flows, weights=None)
+        return [
+            shared_loads([path[[flow]] for path in paths], self.latency_s, alone.part(each == flow))
+            for flow in each
+        ]
+
+    def loads_around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the loads with detours past failed links, shape [n]."""
+        paths = [self.past(circuits, flows, failed, path) for path in self._paths(circuits, flows)]
+        return shared_loads(paths, self.latency_s, flows)
+
+    def _path(self, circuits: ForwardingCircuits, flows: Flows, turn: int) -> np.ndarray:
+        """Return the links of each flow's path of this number, shape [F, H], padded with -1."""
         asking = self.asking(circuits, flows)
         if asking.size:
             msg = (
@@ -331,7 +358,7 @@ class WaferFabric(BesidePackets, CircuitsBeside):
             )
             raise RouteError(msg)
         kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)
-        inside = circuits.path_links(flows.sources[kept], flows.destinations[kept])
+        inside = circuits.path_links(flows.sources[kept], flows.destinations[kept], turn)
         paths = self.packets.paths(flows.sources[off], flows.destinations[off])
         width = max(len(inside), paths.shape[1], 1)
         links = np.full((len(kept), width), NO_LINK, dtype=np.int64)

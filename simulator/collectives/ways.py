@@ -244,23 +244,30 @@ def _strided_ways(
     local: int,
     strides_of: Callable[[np.ndarray], tuple[int, ...]],
 ) -> Ways:
-    """Return the way over several rings for which all groups of a class have circuits, if there are any."""
-    one_level = local in {1, groups.shape[1]}
-    across = groups if one_level else groups[:, ::local]
-    common = set(strides_of(across[0]))
-    for group in across[1:]:
-        if len(common) < 2:
-            return {}
-        common &= set(strides_of(group))
-    strides = tuple(sorted(common))
-    if len(strides) < 2:
-        return {}
+    """Return the ways over several rings that all groups of a class have circuits for."""
     kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
-    if one_level:
-        return {str(Algorithm.STRIDED): strided_rounds(kind, groups, payload, axis, strides)}
-    across_by = partial(strided_rounds, strides=strides)
-    both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
-    return {str(Algorithm.HIERARCHICAL_STRIDED): both}
+    n, ways = groups.shape[1], {}
+    strides = _common_strides(groups, strides_of)
+    if strides:
+        ways[str(Algorithm.STRIDED)] = strided_rounds(kind, groups, payload, axis, strides)
+    across = _common_strides(groups[:, ::local], strides_of) if 1 < local < n else ()
+    if across:
+        across_by = partial(strided_rounds, strides=across)
+        both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
+        ways[str(Algorithm.HIERARCHICAL_STRIDED)] = both
+    return ways
+
+
+def _common_strides(
+    groups: np.ndarray, strides_of: Callable[[np.ndarray], tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Return the strides along which all groups have circuits; none if they have fewer than two."""
+    common = set(strides_of(groups[0]))
+    for group in groups[1:]:
+        if len(common) < 2:
+            return ()
+        common &= set(strides_of(group))
+    return tuple(sorted(common)) if len(common) > 1 else ()
 
 
 def _library_algorithms(

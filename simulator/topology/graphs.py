@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -664,6 +665,23 @@ class DrawnFabric(GraphFabric):
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
         return self.routes.paths(sources, destinations)
+
+    @cached_property
+    def _direct(self) -> scipy.sparse.csr_array:
+        """Links from endpoint straight to endpoint, how many, shape [E, E]."""
+        ends = np.stack([self.links.tails, self.links.heads])[:, self.links.capacity_bytes_per_s > 0.0]
+        ends = ends[:, (ends < self.endpoints).all(axis=0)]
+        return scipy.sparse.csr_array((np.ones(ends.shape[1]), tuple(ends)), shape=(self.endpoints,) * 2)
+
+    def strides(self, circuits: None, group: np.ndarray) -> tuple[int, ...]:
+        """Return the strides along which all of a group have links, each a ring; going back is one too."""
+        peers = self._direct.indices[self._direct.indptr[group[0]] : self._direct.indptr[group[0] + 1]]
+        candidates = np.flatnonzero(np.isin(group, peers))
+        return tuple(
+            stride
+            for stride in candidates.tolist()
+            if math.gcd(stride, len(group)) == 1 and self._direct[group, np.roll(group, -stride)].all()
+        )
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""

@@ -1,12 +1,14 @@
 """Published losses of hashed flows, and the same by a hash and a filling of our own."""
 
+import csv
 import hashlib
 
 import numpy as np
 import pytest
 
+from electronic.devices import load_packet_switch
 from experiments.validation.network import HASHED_SIZES, hashed_share, outcomes
-from experiments.validation.rows import Record
+from experiments.validation.rows import REFERENCE, FileError, Record
 
 METRIC = "hashed flows' share of the line rate"
 
@@ -72,3 +74,26 @@ def test_an_independent_hash_and_filling_lose_as_much(pairs):
             )
     share = filled(paths).sum() / ports
     assert share == pytest.approx(np.mean([hashed_share(ports, radix, pairs, s) for s in range(3)]), abs=0.02)
+
+
+CONTROL_BYTES, PACKET_BYTES = 64, 4096
+"""Packets of that simulator: answers and headers, and data."""
+
+
+@pytest.mark.parametrize(("over", "cut"), [(1, 0.0), (2, 340_213 / 317_504), (4, 1_129_676 / 317_504)])
+def test_what_a_packet_simulator_takes_longer_is_its_control_packets(over, cut):
+    """`cut` of its packets arrive as headers alone before each that arrives whole; all are answered twice."""
+    with (REFERENCE / "network.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "last flow, shift by a leaf"]
+    row = next(row for row in rows if f"over={over}," in row["config"])
+    found = next(iter(outcomes(Record("rows.csv:2", row))))
+    wires = found.predicted * load_packet_switch("switch-400g").adaptive_efficiency
+    control = (cut + 2 * (1 + cut)) * CONTROL_BYTES / PACKET_BYTES
+    assert wires * (1 + control) == pytest.approx(found.measured, rel=0.02)
+
+
+def test_leaves_that_do_not_fill_are_told():
+    config = "N=60, down=8, over=1, rate=400 Gb/s, flow=20 MB, payload=4032 B, packet=4096 B"
+    cells = {"system": "csg-htsim", "metric": "last flow, all-to-all", "value": "1", "config": config}
+    with pytest.raises(FileError, match="leaves of 8 must fill 60 hosts"):
+        next(iter(outcomes(Record("rows.csv:2", cells))))

@@ -214,6 +214,20 @@ def test_a_wafer_gives_one_ring_all_lanes_of_a_chip():
     assert least_s <= plan(fabric, payload=payload).alone_s <= least_s * 1.01
 
 
+def test_an_exchange_among_more_chips_than_lanes_loads_the_circuits_of_a_wafer_evenly():
+    """One way of each pair alone loads one circuit 2.8 times as much as the mean one."""
+    library = replace(load_scale_up("nvlink4"), size=32, adders=(), protocols=())
+    fabric = WaferFabric(packets=FatTree(endpoints=32, scale_up=library))
+    sources, destinations = np.nonzero(~np.eye(32, dtype=bool))
+    flows = Flows(sources=sources, destinations=destinations, size_bytes=1.0, axis="expert")
+    circuits = fabric.initial((flows,))
+    loads = fabric.loads(circuits, flows)
+    assert loads.usage.sum() == pytest.approx(circuits.hops(sources, destinations).sum())
+    assert loads.usage.max() <= 1.5 * loads.usage.mean()
+    apart = fabric.loads_apart(circuits, flows)
+    assert sum(one.usage.sum() for one in apart) == pytest.approx(loads.usage.sum())
+
+
 def test_a_ring_through_two_wafers_has_all_lanes_on_each_and_all_cards_between_them():
     """Circuits once had sixteen strides, which only a group on one wafer uses: it took 11 times as long."""
     library = replace(load_scale_up("nvlink4"), size=32, adders=())

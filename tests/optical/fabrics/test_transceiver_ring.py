@@ -159,3 +159,12 @@ def test_every_number_moves_an_answer():
     assert not dead_numbers(
         base, answers, factors=(2, 0.5, 0.01, 8), idle=lambda path: path in SILENT, refused=refused
     )
+
+
+@pytest.mark.parametrize("endpoints", [8, 32])
+def test_an_all_reduce_goes_round_the_ring_both_ways(endpoints):
+    """Twice all but one part of the vector ends over the two links of an endpoint: no schedule beats it."""
+    fabric = TransceiverRing(endpoints=endpoints)
+    vector, rate = 8e9, float(fabric.graph(fabric.circuits()).capacity_bytes_per_s.min())
+    least_s = 2 * (endpoints - 1) / endpoints * vector / (2 * rate)
+    assert least_s < collective_s(fabric, payload=vector) < 1.01 * least_s

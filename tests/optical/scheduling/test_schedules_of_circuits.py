@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
+from scipy.optimize import linear_sum_assignment, linprog
 
 from optical.scheduling.birkhoff import (
     degree,
@@ -226,17 +226,35 @@ def test_eclipse_ends_however_fast_a_switch_turns(ports, delay):
     assert sum(held for _, held in parts) < 1.01 * largest_line(demand)
 
 
-def test_the_bisection_of_eclipse_finds_the_densest_matching():
-    from scipy.optimize import linear_sum_assignment
+def test_every_choice_of_eclipse_is_the_densest_matching_of_what_is_left():
+    left, delay = random_demand(7, 10), 0.3
+    for columns, held in eclipse(left, delay_bytes=delay, tolerance=0.0):
+        lengths = left[left > 0.0]
+        shared = [np.minimum(left, length) for length in lengths]
+        served = [one[linear_sum_assignment(one, maximize=True)].sum() for one in shared]
+        chosen = np.minimum(left, held)[np.arange(10), columns]
+        assert chosen.sum() / (held + delay) == pytest.approx(max(served / (lengths + delay)))
+        left[np.arange(10), columns] -= chosen
+        left[left < 1e-8] = 0.0
 
-    demand = random_demand(7, 10)
-    columns, held = eclipse(demand, delay_bytes=0.3, tolerance=0.0)[0]
-    densest = max(
-        np.minimum(demand, length)[linear_sum_assignment(np.minimum(demand, length), maximize=True)].sum()
-        / (length + 0.3)
-        for length in demand[demand > 0.0]
+
+def test_solstice_is_as_near_the_optimum_as_its_paper_says_and_far_ahead_of_permutations():
+    """Liu et al., CoNEXT 2015, abstract: within 14 % of optimal, 2.9 times the utilisation of others.
+
+    Four large and twelve small flows a port, packets at a tenth of the rate. A bound stands for the optimum.
+    """
+    rng, ports = np.random.default_rng(0), 64
+    demand = np.zeros((ports, ports))
+    for share in [0.7 / 4] * 4 + [0.3 / 12] * 12:
+        demand[np.arange(ports), rng.permutation(ports)] += share
+    demand *= 1.0 + rng.uniform(-0.05, 0.05, demand.shape)
+    bank = OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=1 / 150, packet_rate_bytes_per_s=0.1)
+    bound_s = makespan_bound(
+        demand, rate_bytes_per_s=1.0, reconfiguration_s=1 / 150, packet_rate_bytes_per_s=0.1
     )
-    assert np.minimum(demand, held)[np.arange(10), columns].sum() / (held + 0.3) == pytest.approx(densest)
+    solstice_s = schedule(demand, SchedulePolicy.SOLSTICE, bank).makespan_s
+    assert bound_s < solstice_s < 1.14 * bound_s
+    assert schedule(demand, SchedulePolicy.HUNGARIAN, bank).makespan_s > 2.0 * solstice_s
 
 
 @pytest.mark.parametrize("policy", POLICIES)
