@@ -430,13 +430,16 @@ def load_scale_up(name: str) -> ScaleUp:
 
 
 def _protocol(name: str, domain: str) -> Protocol:
-    """Return a protocol of a domain, called by the same name in all."""
+    """Return a protocol with the numbers of a domain; its name is the same in all domains."""
     row = SIMPLE.get(domain, name) if name == PROTOCOLS[-1] else name
     return replace(table("network").build(Protocol, row), name=name)
 
 
 def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
-    """Return the switched domain of a GPU's node; of V100s without switches, the one for that many GPUs."""
+    """Return the name of the switched domain of a GPU's node.
+
+    V100s without switches have a domain of their own for some numbers of accelerators.
+    """
     name = REFERENCE_SYSTEMS[gpu_name].scale_up
     few = f"{name}-of-{accelerators}"
     return few if few in table("network").names else name

@@ -1,4 +1,4 @@
-"""Catalogue: names to choose from, and every parameter of what they stand for with unit, range and source."""
+"""Catalogue: known names of systems and parts, and their parameters with unit, range and source."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from workloads.models.config import known_models
 from workloads.plan.keys import described_keys
 
 ACCELERATORS = 1024
-"""Size at which a fabric is shown."""
+"""Endpoints of a fabric whose parameters are shown by its name."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Description(Tabular):
-    """Every parameter of something."""
+    """Parameters of a system or part."""
 
     name: str
-    """Name of it."""
+    """Name of the system or part."""
     parameters: tuple[Parameter, ...]
     """Its parameters, in the order of its fields."""
 
@@ -57,18 +57,18 @@ class Description(Tabular):
 
 
 def show(thing: object) -> Description:
-    """Return every parameter of something with unit, range, status and source; a prompt shows them all.
+    """Return every parameter of a system or part with unit, range, status and source.
 
     Parameters
     ----------
     thing : str or dataclass
-        Name of a system, core, fabric, accelerator, host, device or model, or the thing itself; of a result,
-        the system that was run.
+        A system, core, fabric, accelerator, host, device or model, or its name. For a `StepResult`, the
+        parameters are those of the system that was run.
 
     Raises
     ------
     ParameterError
-        If nothing has that name, or the thing has no parameters.
+        If the name is unknown, or the object has no parameters.
     """
     if isinstance(thing, str):
         return Description(name=thing, parameters=tuple(description(thing)))
@@ -108,7 +108,7 @@ def _end(value: float | None) -> str:
 
 
 def _reduction(fabric: Fabric, path: str) -> list[Parameter]:
-    """Return the effective bits of gradients where a fabric adds them in light, or nothing."""
+    """Return the effective bits of gradients that a fabric adds optically; none for other fabrics."""
     bits = fabric.traits.reduction_bits
     if bits is None:
         return []
@@ -118,7 +118,7 @@ def _reduction(fabric: Fabric, path: str) -> list[Parameter]:
 
 
 def _open_choices(fabric: Fabric, prefix: str) -> list[Parameter]:
-    """Return what nobody chose of a fabric, which then follows its parts or the plan of a step."""
+    """Return the choices of a fabric that were left open, and so follow from its parts or a step's plan."""
     if not dataclasses.is_dataclass(fabric):
         return []
     source = "not chosen: follows from the fabric's parts or the plan"
@@ -139,7 +139,7 @@ def _system_parameters(system: System) -> list[Parameter]:
 
 
 def listing(what: str) -> dict[str, str]:
-    """Return the names of a kind, one of `LISTINGS`, with one line on each.
+    """Return the known names of a kind (a key of `LISTINGS`), each with a line of description.
 
     Raises
     ------
@@ -198,16 +198,16 @@ LISTINGS: Mapping[str, Callable[[], dict[str, str]]] = MappingProxyType(
         "plan": _plan,
     }
 )
-"""Kinds of things that have names, with what lists them."""
+"""Functions that list the known names, by kind."""
 
 
 def description(name: str) -> list[Parameter]:
-    """Return every parameter of a system, core, fabric, accelerator, host, device or model.
+    """Return every parameter of the system, core, fabric, accelerator, host, device or model of a name.
 
     Raises
     ------
     ParameterError
-        If nothing has that name.
+        If the name is unknown.
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
         **dict.fromkeys(offered(CORE_GROUP), lambda: parameters_of(load_core(name))),

@@ -36,10 +36,10 @@ SET = "set"
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One number of a description, with where it comes from."""
+    """One number of a description, with unit, range, status and source."""
 
     path: str
-    """Where it stands; what ``--set`` takes."""
+    """Path in the description, as ``--set`` takes it."""
     value: float | str
     """Its value, SI."""
     unit: str
@@ -47,20 +47,20 @@ class Parameter:
     status: str
     """Status of the table's row, ``choice``, or ``set``."""
     source: str
-    """Source of the table's row, or what kind of choice it is."""
+    """Source of the table's row, or the kind of choice."""
     low: float | None = None
     """Low end of the published range."""
     high: float | None = None
     """High end of the published range."""
 
     @property
-    def told(self) -> str:
-        """Value with its unit, as a reader writes it."""
+    def value_text(self) -> str:
+        """Value with its unit, for a reader."""
         return self.value if isinstance(self.value, str) else format_quantity(self.value, self.unit)
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Low and high end of the range, the value for an end that is open; nothing without a range."""
+        """Low and high end of the range, with the value in place of a missing end; empty without a range."""
         if isinstance(self.value, str) or (self.low is None and self.high is None):
             return ()
         kind = type(self.value)
@@ -68,7 +68,7 @@ class Parameter:
 
 
 def tables() -> tuple[Table, ...]:
-    """Return every parameter table that ships."""
+    """Return every parameter table of the package."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (
         device_table(),
@@ -83,7 +83,7 @@ def tables() -> tuple[Table, ...]:
 
 @cache
 def rows() -> Mapping[tuple[str, str], Row]:
-    """Return every row of the tables by the name of its device and its parameter."""
+    """Return every row of the tables by the names of its device and its parameter."""
     return MappingProxyType({(row.name, row.parameter): row for table in tables() for row in table.rows})
 
 
@@ -93,7 +93,7 @@ def parameters_of(description: object) -> list[Parameter]:
 
 
 def status_counts(description: object) -> dict[str, int]:
-    """Return how many parameters of a description have which status."""
+    """Return the number of parameters of a description by status."""
     return dict(Counter(parameter.status for parameter in parameters_of(description)))
 
 
@@ -129,13 +129,13 @@ def _walk(
 
 
 def unit_of(name: str, without: str = "1") -> str:
-    """Return the unit that the ending of a name tells, or what stands for a number without one."""
+    """Return the unit given by the ending of a name, or `without` for a dimensionless number."""
     dimension = dimension_of(name)
     return dimension[1] if dimension else without
 
 
 def parameter_of(path: str, name: str, value: float | str, row: Row | None) -> Parameter:
-    """Return a number at a path as its row of a table tells it; without a row, a choice of who wrote it."""
+    """Return the parameter at a path with status, source and range of its row, or as a design choice."""
     unit = unit_of(name)
     if row is None:
         source = "design choice"
@@ -153,16 +153,16 @@ def parameter_of(path: str, name: str, value: float | str, row: Row | None) -> P
 
 
 IDEAL = (0.0, 1.0, math.inf)
-"""Numbers that stand for nothing, all of it and without end: meant to be ideal wherever they are set."""
+"""Numbers that mean "none", "all" and "unlimited": set on purpose for an ideal device, so never doubted."""
 
 
 def beyond_range(description: object) -> list[str]:
-    """Return a sentence for each number that was set and lies beyond the range that its row states.
+    """Return a warning for each number that the user set outside the range of its row.
 
     Parameters
     ----------
     description : dataclass
-        A tree of frozen dataclasses, such as a system. Numbers of `IDEAL` are not doubted.
+        A tree of frozen dataclasses, such as a system. Numbers of `IDEAL` give no warning.
     """
     every = parameters_of(description)
 

@@ -1,4 +1,4 @@
-"""Reports on the terminal, one table with units and provenance; results at a prompt and as rows."""
+"""Tables of results on the terminal, with units and sources; results as `repr`, CSV and data frames."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 WIDTH = 118
-"""Columns of the table where no terminal says otherwise."""
+"""Columns of the table if standard output is no terminal."""
 NOTE_WIDTH = 18
-"""Columns that are kept for where numbers come from."""
+"""Least columns of the notes on the sources of numbers."""
 MIN_WIDTH = 40
 """Narrowest table; below it a terminal must wrap."""
 MAX_WIDTH = 140
@@ -73,7 +73,7 @@ MM2_IN_M2 = 1e-6
 UM2_IN_M2 = 1e-12
 """Square metres in a square micrometre."""
 SMALL_AREA_M2 = 1e-8
-"""Area below which square micrometres are told: a hundredth of a square millimetre."""
+"""Area below which the unit is square micrometres: a hundredth of a square millimetre."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 
 
@@ -82,17 +82,17 @@ class ReportRow:
     """One line of the table."""
 
     label: str
-    """What is told."""
+    """Name of the line."""
     values: tuple[str, ...]
-    """One text per system."""
+    """One text per column."""
     note: str = ""
-    """Where the number comes from."""
+    """Source of the numbers."""
     section: bool = field(default=False, kw_only=True)
-    """Whether a rule stands above the line."""
+    """Whether a rule is drawn above the line."""
 
 
 def prefix_of(value: float) -> tuple[str, float]:
-    """Return the SI prefix, with its factor, that shows a value as 1 to 999 of it."""
+    """Return the SI prefix, and its factor, with which a value is from 1 to 999."""
     if value == 0.0 or not math.isfinite(value):
         return "", 1.0
     exponent = 3 * math.floor(math.log10(abs(value)) / 3)
@@ -129,15 +129,15 @@ def format_si(value: float, unit: str = "") -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Return a parameter with its unit as a reader writes it.
+    """Return a parameter's value with its unit, for a reader.
 
     Parameters
     ----------
     value : float
         In `unit`.
     unit : str
-        SI unit as a parameter states it; ``1`` for none. Areas are told in square millimetres or micrometres,
-        numbers in dB, bits or without a unit as they are.
+        SI unit; ``1`` for none. Areas become square millimetres or micrometres; numbers in dB, in bits or
+        without a unit take no prefix.
     """
     match unit:
         case "1":
@@ -167,15 +167,15 @@ class ReportTable:
     """One table of a report."""
 
     title: str
-    """Line above it."""
+    """Line above the table."""
     heads: Sequence[str]
     """Heads of the columns of values."""
     rows: Sequence[ReportRow]
     """Lines, each with one value per head."""
     dense: bool = False
-    """Whether columns stand closer, the words of their heads below one another, so that more fit."""
+    """Whether columns are narrower, with one word of a head per line, so that more fit."""
     note: str = "source"
-    """Head of the notes behind the values."""
+    """Head of the column of notes, the last."""
 
     @property
     def gap(self) -> int:
@@ -195,22 +195,22 @@ def table_of(
     note: Callable[[Item], str] = lambda _: "",
     section: Callable[[Item], object] = lambda _: None,
 ) -> ReportTable:
-    """Return a table with a line for each of some things.
+    """Return a table with a line for each item.
 
     Parameters
     ----------
     title : str
-        Line above it.
+        Line above the table.
     items : iterable
-        What is told.
+        Objects, one per line.
     label : callable
-        Name of a line.
+        Name of an item's line.
     columns : mapping of str to callable
-        Text of a cell by the head of its column.
+        Text of an item's cell, by the head of the column.
     note : callable
-        Where the numbers of a line come from.
+        Source of an item's numbers.
     section : callable
-        What a line is of; a rule stands above a line of something else than the one before.
+        Section of an item; a rule is drawn where it differs from that of the item before.
     """
     listed = list(items)
     parts = [section(one) for one in listed]
@@ -255,8 +255,8 @@ def table_text(
     rows : sequence of ReportRow
         Lines, each with one value per head.
     width : int, optional
-        Columns of the text, by default those of standard output. What does not fit side by side stands in
-        blocks below one another; numbers and words stay whole.
+        Columns of the text, by default those of standard output. Columns of the table that do not fit side
+        by side follow in further blocks; numbers and words are never broken.
     dense : bool
         As in `ReportTable`.
     """
@@ -264,23 +264,23 @@ def table_text(
 
 
 def _text_of(table: ReportTable, width: int) -> str:
-    """Return a table as plain text, at most so wide where no single word is wider."""
+    """Return a table as plain text, at most `width` columns wide where no single word is wider."""
     stream = io.StringIO()
     _print(Console(file=stream, width=width, color_system=None, force_terminal=False), table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None = None) -> None:
-    """Print tables and text, as wide as the terminal, or as ``COLUMNS`` says for a pipe or file.
+    """Print tables and text at the width of the terminal, or of ``COLUMNS`` for a pipe or file.
 
-    On a terminal lines of text are broken between words; elsewhere they stay whole.
+    Lines of text are broken between words on a terminal, and not broken elsewhere.
 
     Parameters
     ----------
     blocks : sequence of ReportTable or str
-        What is printed, in this order.
+        Tables and texts in their order.
     stream : text stream, optional
-        Where to; standard output if not given. What its encoding lacks is written in plain letters.
+        Stream to print to; standard output if not given. Characters that its encoding lacks are replaced.
     """
     target = stream if stream is not None else sys.stdout
     encoding = (getattr(target, "encoding", None) or "utf-8").lower()
@@ -304,16 +304,16 @@ def report_text(blocks: Sequence[ReportTable | str], *, width: int = WIDTH) -> s
 
 
 def in_encoding(text: str, encoding: str) -> str:
-    """Return text that an encoding can hold: ``mm2`` for square millimetres where it has no superscripts."""
+    """Return text with characters that an encoding lacks replaced, as by ``mm2`` for square millimetres."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        plain = text.translate(_PLAIN_LETTERS)
+        plain = text.translate(_PLAIN_CHARACTERS)
         return plain.encode(encoding, "replace").decode(encoding)
     return text
 
 
-_PLAIN_LETTERS = str.maketrans(
+_PLAIN_CHARACTERS = str.maketrans(
     {
         "\u00b2": "2",
         "\u00b3": "3",
@@ -329,19 +329,19 @@ _PLAIN_LETTERS = str.maketrans(
         "\u25b2": "^",
     }
 )
-"""Letters of tables that plain encodings lack, and what stands for them."""
+"""Replacements of characters in tables that plain encodings lack."""
 
 
 def _width(target: TextIO) -> int:
-    """Return the columns of a stream: of its terminal, of ``COLUMNS``, or the usual number."""
+    """Return the width of a stream in columns: of its terminal, else ``COLUMNS``, else `WIDTH`."""
     if target.isatty():
         return min(max(shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
-    told = os.environ.get("COLUMNS", "")
-    return max(int(told), MIN_WIDTH) if told.isdigit() and int(told) else WIDTH
+    columns = os.environ.get("COLUMNS", "")
+    return max(int(columns), MIN_WIDTH) if columns.isdigit() and int(columns) else WIDTH
 
 
 def _wrapped(text: str, width: int) -> str:
-    """Return text whose lines are broken between words; what follows stands as deep as its line."""
+    """Return text with its lines broken between words; continuation lines keep the indentation."""
     return "\n".join(
         fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip())), **_WHOLE_WORDS)
         if len(line) > width
@@ -372,18 +372,18 @@ def _print(console: Console, shown_table: ReportTable) -> None:
             table.add_column(Text(shown_table.note, "dim"), no_wrap=True)
         for row, label, values, note in zip(rows, cells.labels, cells.values, cells.notes, strict=True):
             if any(values) and not any(values[column] for column in columns):
-                continue  # it stands in another block
+                continue  # its values are in another block
             if row.section and table.row_count:
                 table.add_section()
             shown = [Text(values[column]) for column in columns]
             table.add_row(Text(label), *shown, *([Text(note, "dim")] if cells.noted else []))
-        console.width = max(width, cells.width_of(columns))  # a wider word is for the terminal to wrap
+        console.width = max(width, cells.width_of(columns))  # the terminal wraps a wider word
         console.print(table)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Cells:
-    """The texts of a table, broken into lines between words only."""
+    """Texts of a table's cells, broken into lines between words only."""
 
     labels: tuple[str, ...]
     heads: tuple[str, ...]
@@ -394,7 +394,7 @@ class _Cells:
 
     @classmethod
     def of(cls, shown: ReportTable, width: int) -> _Cells:
-        """Return the texts of a table that is to be so wide; long ones in lines if all then fit."""
+        """Return the cells of a table of a given width; long texts are broken if all columns then fit."""
         heads, rows, gap = shown.heads, shown.rows, shown.gap
         texts = [tuple(map(plain_text, row.values)) for row in rows]
         notes = tuple(_lines(plain_text(row.note), max(NOTE_WIDTH, width // 4)) for row in rows)
@@ -420,11 +420,11 @@ class _Cells:
 
     @property
     def noted(self) -> bool:
-        """Whether any line says where its numbers come from."""
+        """Whether any line has a note."""
         return any(self.notes)
 
     def width_of(self, columns: Sequence[int]) -> int:
-        """Return the columns of the terminal that some columns of the table take."""
+        """Return the width of some columns of the table with labels and notes, in columns of the terminal."""
         notes = _longest((*self.notes, self.note)) + self.gap if self.noted else 0
         columns_width = sum(self._width(column) + self.gap for column in columns)
         return _longest(self.labels) + _EDGES + notes + columns_width
@@ -433,7 +433,7 @@ class _Cells:
         return _longest((self.heads[column], *(row[column] for row in self.values)))
 
     def blocks(self, width: int) -> list[list[int]]:
-        """Return the columns of each block: as many as stand side by side with labels and notes."""
+        """Return the columns of each block: as many as fit side by side with labels and notes."""
         blocks: list[list[int]] = [[]]
         for column in range(len(self.heads)):
             if blocks[-1] and self.width_of([*blocks[-1], column]) > width:
@@ -443,7 +443,7 @@ class _Cells:
 
 
 _SHORT_LINES = (40, 32, 24, 18)
-"""Letters of a line to which long values are shortened if all columns then fit side by side."""
+"""Characters per line to which long texts are broken if all columns then fit side by side."""
 _EDGES = 2
 """Columns that a table's edges take."""
 _GAP, _DENSE_GAP = 3, 2
@@ -460,13 +460,13 @@ _BREAKS = re.compile(
     r"(?<=,)(?=[^\s\d])|(?<=[^\s\d])(?=\s)|(?<=\d)(?=\s+[^\sA-Za-z\u00b5%])"
     r"|(?<=\s)(?=\S)(?:(?<!\d\s)|(?=[^A-Za-z\u00b5%]))"
 )
-"""Where a cell may be broken: at spaces, but those between number and unit, and after commas."""
+"""Places where a cell may be broken: spaces other than between number and unit, and after commas."""
 _NAME_BREAKS = re.compile(rf"{_BREAKS.pattern}|(?<=\w)(?=[:@]\w)")
-"""Where a name may be broken, that of a system before its core and its fabric too."""
+"""Places where a name may be broken: as a cell, and before the core and the fabric of a system's name."""
 
 
 def _lines(text: str, width: int, breaks: re.Pattern[str] = _BREAKS, hanging: str = "") -> str:
-    """Return text in lines of so many letters, those after the first behind some spaces."""
+    """Return text in lines of at most `width` characters, all but the first indented by `hanging`."""
     if _QUANTITY.fullmatch(text):
         return text
     lines, line = [], text[: len(text) - len(text.lstrip())]
@@ -479,14 +479,14 @@ def _lines(text: str, width: int, breaks: re.Pattern[str] = _BREAKS, hanging: st
 
 
 def _label_lines(text: str, width: int) -> str:
-    """Return the name of a line in lines of so many letters, if it is longer."""
+    """Return the label of a line, broken into lines of at most `width` characters."""
     if len(text) <= width:
         return text
     return _lines(text, width, _NAME_BREAKS, text[: len(text) - len(text.lstrip())] + "  ")
 
 
 def _heads(systems: Sequence[str], room: int, most: int, gap: int) -> list[str]:
-    """Return the heads of columns; where they do not fit side by side, core and fabric on own lines."""
+    """Return the heads of columns; if they do not fit side by side, core and fabric get their own lines."""
     heads = [plain_text(system) for system in systems]
     if gap == _DENSE_GAP:
         return [head.replace(" ", "\n") for head in heads]
@@ -517,7 +517,7 @@ MOST_LINES = 12
 
 
 class Summary:
-    """Something that a prompt shows in a few lines, and a notebook as a small table."""
+    """Base of results with a short `repr`, which a notebook shows as a small table."""
 
     def summary_lines(self) -> list[tuple[str, str]]:
         """Return the title with its value, then a label and a value for each line."""
@@ -540,19 +540,19 @@ class Summary:
 
 
 class Tabular(Summary):
-    """Something that is rows of the same columns."""
+    """Base of results that are rows with the same columns."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary for each row, all with the same keys in the same order."""
         raise NotImplementedError
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write the rows as CSV, whole or not at all; return the path.
+        """Write the rows as CSV, atomically, and return the path.
 
         Raises
         ------
         HeliographError
-            If the file cannot be written, or what is given is no path.
+            If the file cannot be written, or `path` is no path.
         """
         if not isinstance(path, str | Path):
             msg = f"to_csv takes the path of a file, a text such as 'table.csv'; got {path!r:.60}"
@@ -589,5 +589,5 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _cut(text: str) -> str:
-    """Return a line of a summary that is not too long."""
+    """Return a value of a summary, cut to `LINE_WIDTH` characters."""
     return text if len(text) <= LINE_WIDTH else f"{text[: LINE_WIDTH - 1]}\u2026"

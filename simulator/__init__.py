@@ -1,9 +1,9 @@
-"""The ground: units, tables, seams, and one clock for compute, network and circuits.
+"""Basis of the project: interfaces, parameter tables and units, and the event simulation of a step.
 
-Read first: `interfaces`, then `fabric`, the seams, and `operators`, what runs. `node` puts units around a
-memory, `layout` places ranks. `engine` plays a step, `collectives` and `topology` make its traffic and
-graphs, `step_estimate` is its closed form, `results` its trace and metrics; `operands` are statistics of what
-is multiplied. `failures` and `goodput` stop machines. Numbers come through `tables`, `units`,
-`parameter_tree` and `files`, what users bring through `plugins`; `amounts` lets a formula stand once, `keys`
-make randomness explicit, `errors` are sentences.
+Read first: the interfaces in `interfaces` and `fabric`, then `operators`, the work of a step. `node` models
+accelerators and hosts, `layout` the placement of ranks. `engine` simulates a step; `collectives` and
+`topology` model its traffic and the network's graph, `step_estimate` is its closed form, `results` its trace
+and metrics; `operands` has statistics of the factors of products. `failures` and `goodput` model outages.
+`tables`, `units`, `parameter_tree` and `files` read and change parameters; `plugins` loads users' code.
+`amounts` is arithmetic for formulas on numbers or arrays, `keys` seeds randomness, `errors` has the errors.
 """

@@ -1,4 +1,4 @@
-"""Numbers of one product or of many: formulas written with these hold for both, and stand only once."""
+"""Arithmetic that one formula can use both on the numbers of one product and on arrays of many products."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Flag = bool | NDArray[np.bool_]
 """A truth, or an array with one for each product."""
 
 AmountT = TypeVar("AmountT", float, Reals, float | Reals)
-"""What a formula is written for: a number gives a number, an array an array."""
+"""Type of a formula's arguments and result: numbers give a number, arrays give an array."""
 ChoiceT = TypeVar("ChoiceT")
 CountT = TypeVar("CountT", int, Reals)
 """Whole numbers: one, or an array with one for each product."""
@@ -51,9 +51,9 @@ def elements_off_chip(
     element_bytes : float
         Bytes of one stored element.
     on_chip : Matrices
-        What never leaves the chip.
+        Matrices that never leave the chip.
     sparse : bool
-        Whether half of B is not stored; two bits then tell where each element stands that is.
+        Whether half of B is not stored (2:4 sparsity); each stored element then has a two-bit index.
     """
     a, b, c = sizes
     if sparse:
@@ -67,12 +67,12 @@ def elements_off_chip(
 
 
 def ceiling(amount: Amount) -> Amount:
-    """Return the least whole number that is not below; of a single number, exactly."""
+    """Return the least whole number that is not below; an exact `int` for a single number."""
     return np.ceil(amount) if isinstance(amount, np.ndarray) else math.ceil(amount)
 
 
 def floored(amount: Amount) -> Amount:
-    """Return the largest whole number that is not above; of a single number, exactly."""
+    """Return the largest whole number that is not above; an exact `int` for a single number."""
     return np.floor(amount) if isinstance(amount, np.ndarray) else math.floor(amount)
 
 
@@ -91,7 +91,7 @@ def smaller(first: Amount, second: Amount) -> Amount:
 
 
 def choose(flag: Flag, yes: ChoiceT, no: ChoiceT) -> ChoiceT:
-    """Return one of two by a truth, product by product."""
+    """Return `yes` where the flag is true, else `no`, product by product."""
     if isinstance(flag, np.ndarray):
         chosen: ChoiceT = np.where(flag, yes, no)  # type: ignore[call-overload]
         return chosen
@@ -99,5 +99,5 @@ def choose(flag: Flag, yes: ChoiceT, no: ChoiceT) -> ChoiceT:
 
 
 def single(parts: Mapping[str, Amount]) -> dict[str, float]:
-    """Return the parts of one product, or of none, as plain numbers."""
+    """Return the parts of a single product as plain numbers."""
     return {part: float(amount) for part, amount in parts.items()}

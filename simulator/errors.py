@@ -20,14 +20,14 @@ from typing import Annotated, Any, NamedTuple, TypeGuard, TypeVar
 MOST_SHOWN = 12
 """Most names that an error lists."""
 PACKAGES = ("electronic", "experiments", "heliograph", "optical", "simulator", "workloads")
-"""Packages of the project, where no user's mistake is looked for."""
+"""Packages of the project, whose lines an error message never gives as the place of a mistake."""
 MOST_TOLD = 60
 """Most characters of a wrong value in a message."""
 RepeatedT = TypeVar("RepeatedT")
 
 
 class HeliographError(Exception):
-    """Anything wrong with what a user handed in; the message names the thing, the rule and the way out."""
+    """An error in a user's input; the message names the input, the rule that it breaks, and a remedy."""
 
 
 class ParameterError(HeliographError):
@@ -39,7 +39,7 @@ class WorkloadError(HeliographError):
 
 
 class BudgetError(ParameterError):
-    """An accelerator for which a budget of power or area has no room."""
+    """An accelerator that exceeds a budget of power or area."""
 
 
 class LinkError(HeliographError):
@@ -52,19 +52,19 @@ class RouteError(HeliographError):
 
 @contextmanager
 def in_one_sentence(what: str, kind: type[HeliographError] = ParameterError) -> Iterator[None]:
-    """Run code from outside the project, whose errors become one sentence that says where.
+    """Run code from outside the project; an error of it becomes one sentence with its file and line.
 
     Parameters
     ----------
     what : str
-        Beginning of the sentence: what fails.
+        Beginning of the sentence, which names the failing code.
     kind : type
-        Of the error.
+        Class of the error in place of an exception that is no `HeliographError`.
 
     Raises
     ------
     HeliographError
-        Of the class that the code raises; of the kind, in place of any other exception.
+        Of the class that the code raises, or of `kind`.
     """
     try:
         yield
@@ -72,13 +72,13 @@ def in_one_sentence(what: str, kind: type[HeliographError] = ParameterError) -> 
         msg = f"{what}{_place(error)}: {error}"
         raise type(error)(msg) from error
     except Exception as error:
-        said = f": {error}" if str(error) else ""
-        msg = f"{what}, {type(error).__name__}{_place(error)}{said}"
+        reason = f": {error}" if str(error) else ""
+        msg = f"{what}, {type(error).__name__}{_place(error)}{reason}"
         raise kind(msg) from error
 
 
 def _place(error: Exception) -> str:
-    """Return the last line outside our packages and Python's own that an error passed, or nothing."""
+    """Return the last line that an error passed outside the project and installed packages, or no text."""
     ours = (*(str(Path(__file__).parents[1] / one) for one in PACKAGES), sys.prefix, sys.base_prefix)
     frames = traceback.extract_tb(error.__traceback__)
     outside = [one for one in frames if Path(one.filename).exists() and not one.filename.startswith(ours)]
@@ -89,16 +89,16 @@ class SuspectWarning(UserWarning):
     """A result that is possible but better than anything that was built; one sentence, no failure."""
 
     def __str__(self) -> str:
-        """Return the sentence, which numbers of it may follow among the arguments."""
+        """Return the sentence, the first argument; further arguments are its numbers."""
         return str(self.args[0])
 
 
 class RangeWarning(SuspectWarning):
-    """A number beyond the range of its row, or beyond what is made; one sentence, no failure."""
+    """A number outside the range of its row or of devices that are made; one sentence, no failure."""
 
 
 class LimitWarning(RangeWarning):
-    """A limit of light or size that a chip passes: sentence, name of the limit, and excess."""
+    """A limit of optical power or of size that a chip exceeds: sentence, name of the limit, and excess."""
 
     @property
     def limit(self) -> str:
@@ -107,7 +107,7 @@ class LimitWarning(RangeWarning):
 
     @property
     def excess(self) -> float:
-        """Demand over what is possible."""
+        """Demand over the limit."""
         return float(self.args[2])
 
 
@@ -121,11 +121,11 @@ class ClippingWarning(SuspectWarning):
 
 
 class IncompleteWarning(SuspectWarning):
-    """A result from an input of which a part was missing and left out; one sentence, no failure."""
+    """A result without a part of its input that was missing; one sentence, no failure."""
 
 
 def repeated(values: Iterable[RepeatedT]) -> RepeatedT | None:
-    """Return the first value that stands a second time, or None; values are compared, never hashed."""
+    """Return the first value that repeats an earlier one, or None; values need not be hashable."""
     listed = list(values)
     return next((one for place, one in enumerate(listed) if one in listed[:place]), None)
 
@@ -136,8 +136,8 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     Returns
     -------
     str
-        ``did you mean 'x'?`` when something is near, whatever its case; otherwise the known names, and of
-        more than `MOST_SHOWN` those that are most like it.
+        ``did you mean 'x'?`` if a known name is similar, upper and lower case being the same; otherwise the
+        known names, the `MOST_SHOWN` most similar if there are more.
     """
     choices = sorted(set(known))
     lowered = {one.lower(): one for one in choices}
@@ -152,7 +152,7 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
 
 
 def told(value: object) -> str:
-    """Return a wrong value as a message tells it: as it is written, or its kind where that is long."""
+    """Return the text of a wrong value for a message: its `repr`, or its class where that is long."""
     written = repr(value)
     return written if len(written) <= MOST_TOLD and "\n" not in written else f"a {type(value).__name__}"
 
@@ -165,7 +165,7 @@ def plain_number(value: object) -> object:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether a value is a number; a truth value is none."""
+    """Return whether a value is a number; a truth value is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -197,7 +197,7 @@ def check_range(
     for name in names:
         value = getattr(owner, name)
         kind = type(value)
-        if (kind is float or kind is int) and low < value < high:  # at once: most are, and text takes longer
+        if (kind is float or kind is int) and low < value < high:  # most values, without building a message
             continue
         what = _field(owner, name)
         if not is_number(value):
@@ -214,7 +214,7 @@ def check_range(
 
 
 def _field(owner: object, name: str) -> str:
-    """Return what a field of a description is called in a message."""
+    """Return the name of a description's field for a message."""
     return f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
 
 
@@ -246,11 +246,11 @@ Several = Annotated[int, Bounds(low=2.0)]
 Dbm = Annotated[float, Bounds(low=-100.0, high=100.0)]
 """Power, dBm."""
 Finite = Annotated[float, Bounds(low=-math.inf)]
-"""Finite number of any sign, or one whose range hangs on others and is checked by its class."""
+"""Finite number of any sign, or one whose range depends on other fields and is checked by its class."""
 
 
 class Checked:
-    """Base of descriptions, dataclasses, whose numbers are checked as they are made.
+    """Base of dataclasses whose numbers are checked on construction.
 
     Every number is finite and at least 0, or as the type of its field says: `Positive`, `Share`, `Count` and
     the like, or any number ``Annotated`` with `Bounds`. One that may be None is checked where it is not.
@@ -265,22 +265,22 @@ class Checked:
 
 @cache
 def _numbers(owner: type) -> tuple[tuple[Bounds, tuple[str, ...], tuple[str, ...]], ...]:
-    """Return the fields of numbers by bounds: those that always hold one, and those that may be None."""
+    """Return the numeric fields by bounds: those that always hold a number, and those that may be None."""
     hints = annotations_of(owner, bounds=True)
     found: dict[Bounds, tuple[list[str], list[str]]] = {}
     for item in dataclasses.fields(owner):  # type: ignore[arg-type]
         hint = hints.get(item.name)
         members = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
         kinds = [one for one in members if one is not types.NoneType]
-        told = [one for one in getattr(kinds[0], "__metadata__", ()) if isinstance(one, Bounds)]
-        if len(kinds) == 1 and (told or kinds[0] in (float, int)):
-            always, maybe = found.setdefault(told[0] if told else Bounds(), ([], []))
+        stated = [one for one in getattr(kinds[0], "__metadata__", ()) if isinstance(one, Bounds)]
+        if len(kinds) == 1 and (stated or kinds[0] in (float, int)):
+            always, maybe = found.setdefault(stated[0] if stated else Bounds(), ([], []))
             (always if len(members) == 1 else maybe).append(item.name)
     return tuple((bounds, tuple(always), tuple(maybe)) for bounds, (always, maybe) in found.items())
 
 
 _UNIONS = (types.UnionType, typing.Union)
-"""Origins of annotations of which one type or another may be."""
+"""Origins of annotations that are unions of types."""
 
 
 def check_whole(owner: object, *names: str) -> None:
@@ -299,7 +299,7 @@ def check_whole(owner: object, *names: str) -> None:
 
 
 def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Check that fields that are enumerations hold members of them, not their text.
+    """Check that fields of enumerations hold members, not the members' text.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
 
 
 def check_member(name: str, value: object, kind: type[Enum]) -> None:
-    """Check that an argument is a member of an enumeration, not its text.
+    """Check that an argument is a member of an enumeration, not the member's text.
 
     Raises
     ------
@@ -335,9 +335,9 @@ def check_member(name: str, value: object, kind: type[Enum]) -> None:
 
 @cache
 def annotations_of(kind: Hashable, *, bounds: bool = False) -> dict[str, Any]:
-    """Return the annotations of a class, evaluated once: that takes a hundred times as long as the rest.
+    """Return the annotations of a class; cached, because evaluating them is slow.
 
-    The bounds of numbers (`Checked`) are left out of them, or kept.
+    They include the bounds of numbers (`Checked`) only if `bounds` is true.
     """
     try:
         return typing.get_type_hints(typing.cast("type", kind), include_extras=bounds)
@@ -347,14 +347,14 @@ def annotations_of(kind: Hashable, *, bounds: bool = False) -> dict[str, Any]:
 
 @cache
 def _choices(owner: type) -> dict[str, tuple[type, ...]]:
-    """Return the fields of a dataclass that are enumerations, with all that they may hold."""
+    """Return the fields of a dataclass that are enumerations, each with the types that it may hold."""
     hints = annotations_of(owner)
     found = {item.name: _kinds(hints[item.name]) for item in dataclasses.fields(owner)}  # type: ignore[arg-type]
     return {name: kinds for name, kinds in found.items() if any(issubclass(kind, Enum) for kind in kinds)}
 
 
 def _kinds(hint: object) -> tuple[type, ...]:
-    """Return the types of an annotation, those of a union one by one; none for what is not a type."""
+    """Return the types of an annotation, several for a union; members that are no types are left out."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     plain = (typing.get_origin(member) or member for member in members)
     return tuple(member for member in plain if isinstance(member, type))

@@ -1,6 +1,6 @@
-"""Strict reading of users' files, changes in TOML and frozen records.
+"""Strict reading of users' files, changes of parameters in TOML, and frozen records as JSON.
 
-Beside it what must not be cut short or made twice: writes that Ctrl-C waits for, and compiled code.
+Also blocking of Ctrl-C during a write, and caching of compiled code on disk.
 """
 
 from __future__ import annotations
@@ -31,20 +31,25 @@ MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 32
 """Deepest nesting of tables and lists that is accepted."""
 
-TWICE = "Cannot overwrite a value"
-"""What `tomllib` says of a key that stands twice."""
+DUPLICATE_KEY = "Cannot overwrite a value"
+"""Error message of `tomllib` for a key that stands twice."""
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def beside(path: Path, text: str) -> str:
-    """Return a file that another names, from the working directory, or else beside the one that names it."""
-    own = path.parent / text
-    return str(own) if not is_present(Path(text)) and is_present(own) and own.is_file() else text
+    """Return the path of a file that the file at `path` names.
+
+    The name counts from the working directory; if there is no such file, from the directory of `path`.
+    """
+    sibling = path.parent / text
+    if not is_present(Path(text)) and is_present(sibling) and sibling.is_file():
+        return str(sibling)
+    return text
 
 
 def is_present(path: Path) -> bool:
-    """Return whether there is such a file; none has a name that the system cannot have."""
+    """Return whether a file exists; False also for a name that the system does not allow."""
     try:
         return path.exists()
     except OSError:
@@ -75,10 +80,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         if found:
             msg = f"{path.name}:{found[2]}: not TOML: {_lowered(found[1])} (column {found[3]})"
             line = text.splitlines()[int(found[2]) - 1]
-            if found[1] == TWICE and "=" in line:
+            if found[1] == DUPLICATE_KEY and "=" in line:
                 key = line.partition("=")[0].strip()
                 msg = f"{path.name}:{found[2]}: key '{key}' stands twice in one table; keep one"
-            elif found[1] == TWICE:
+            elif found[1] == DUPLICATE_KEY:
                 msg = (
                     f"{path.name}:{found[2]}: table {line.strip()} has the name of a key that stands above; "
                     "keep one, and write the key's value into the table (part, or kind of a fabric)"
@@ -227,7 +232,7 @@ def _sibling_hint(path: Path) -> str:
 
 
 def _check_content(content: Any, path: Path, text: str) -> None:  # noqa: ANN401 - whatever JSON holds
-    """Refuse what nests too deep and numbers that are not finite, walking without recursion."""
+    """Refuse content that nests too deep and numbers that are not finite, without recursion."""
     pending: list[tuple[tuple[str, ...], Any]] = [((), content)]
     while pending:
         keys, value = pending.pop()
@@ -259,7 +264,7 @@ def _lowered(sentence: str) -> str:
 
 @contextmanager
 def ctrl_c_later() -> Iterator[None]:
-    """Hold Ctrl-C back until the end, where the system can."""
+    """Delay Ctrl-C until the block ends, on systems that can mask signals."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -272,9 +277,9 @@ def ctrl_c_later() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1024)
 def kept_on_disk(decorator: Callable[..., Any], function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """Return what a decorator of numba makes of a function, its machine code on disk where a folder takes it.
+    """Return a function compiled by a decorator of numba, its machine code cached on disk.
 
-    Where none does, each process compiles anew.
+    Where no folder can be written, each process compiles anew.
     """
     try:
         return decorator(cache=True)(function)
@@ -374,18 +379,18 @@ PART = "part"
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One number, choice or part that somebody changes."""
+    """New value of a number or a choice, or new part, as a file, a command or a program sets it."""
 
     key: str
     """Path of the parameter or part."""
     value: float | str
     """Its new value."""
     file: Path | None = None
-    """The file that says so, or None from a command or a program."""
+    """File that sets it; None for a command or a program."""
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Put file and line before what an error within says; an error of no file stays as it is."""
+        """Prefix the message of an error in the block with file and line, if a file sets the change."""
         if self.file is None:
             yield
             return
@@ -395,12 +400,12 @@ class Change:
 
 @contextlib.contextmanager
 def naming(path: Path, key: str) -> Iterator[None]:
-    """Put file, line and key before what an error within says, unless it names the key itself.
+    """Prefix the message of an error in the block with file and line, and with the key if it lacks it.
 
     Raises
     ------
     HeliographError
-        The error within, of its own kind.
+        The error of the block, of the same class.
     """
     try:
         yield
@@ -414,9 +419,9 @@ def naming(path: Path, key: str) -> Iterator[None]:
 
 
 def line_of(text: str, key: str) -> int:
-    """Return the line, from 1, at which a TOML text sets a dotted key or names its part; 0 if none does.
+    """Return the line, from 1, at which a TOML text sets a dotted key or names its part.
 
-    Of a table without such a line it is the one with which the table begins.
+    If the key is a table without such a line, it is the line of the table's head; 0 if there is none.
     """
     table, begins = "", 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -432,7 +437,7 @@ def line_of(text: str, key: str) -> int:
 
 
 def flattened(content: Mapping[str, Any], path: Path, prefix: str = "") -> list[Change]:
-    """Return the changes that a file's tables ask for, a part before the numbers of it.
+    """Return the changes that a file's tables hold, each part before its numbers.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Goodput of training under failures: what checkpoints and restarts leave, and what a machine can place.
+"""Goodput of training under failures: time lost to checkpoints and restarts, and stranded accelerators.
 
-Accelerators that work and still find no place are stranded by failed nodes in domains, cubes and rings. Rates
-of failure and repair are those of published clusters.
+An accelerator is stranded if it works but failed nodes of its domain, cube or ring leave it without a group.
+Rates of failure and repair are those of published clusters.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem
 
 Placing = Callable[[np.ndarray], int]
-"""From which nodes work, shape [N], to the nodes that stand in groups."""
+"""Number of nodes in complete groups, by the mask of working nodes, shape [N]."""
 
 
 def domains(size: int, group: int) -> Placing:
-    """Return how groups find places in switched domains, none across two.
+    """Return the placement of groups in switched domains; no group spans two domains.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def domains(size: int, group: int) -> Placing:
         raise ParameterError(msg)
 
     def placed(works: np.ndarray) -> int:
-        whole = works.size // size * size  # what is no whole domain is not built
+        whole = works.size // size * size  # an incomplete domain is not built
         healthy = works[:whole].reshape(-1, size).sum(axis=1)
         return int((healthy // group * group).sum())
 
@@ -51,20 +51,21 @@ def domains(size: int, group: int) -> Placing:
 
 
 def cubes(size: int, group: int) -> Placing:
-    """Return how groups find places in cubes: whole ones that circuits join, or boxes within one.
+    """Return the placement of groups in cubes: several whole cubes joined by circuits, or a box of one cube.
 
     Parameters
     ----------
     size : int
         Nodes of a cube (a cube of TPU v4 has 8 of 8 accelerators).
     group : int
-        Nodes of a group. Larger ones take whole cubes, each of which a failed node takes away; smaller ones
-        have fixed boxes of a cube, as halves and quarters, and a failed node takes away its box alone.
+        Nodes of a group. Groups larger than a cube take whole cubes, and a failed node makes its whole cube
+        unusable; smaller ones take fixed boxes of a cube, as halves and quarters, and a failed node makes
+        only its box unusable.
 
     Notes
     -----
-    What a group leaves over of its cubes, or boxes of their cube, hosts nobody. `cubed_share` is its mean
-    over independent failures.
+    Nodes of its cubes that a group does not need, and nodes of a cube outside its boxes, stay unused.
+    `cubed_share` is the mean of this placement over independent failures.
 
     References
     ----------
@@ -74,7 +75,7 @@ def cubes(size: int, group: int) -> Placing:
     part, whole = min(group, size), -(-group // size)
 
     def placed(works: np.ndarray) -> int:
-        padded = np.pad(works, (0, -works.size % size))  # a last cube that is not whole has boxes too
+        padded = np.pad(works, (0, -works.size % size))  # an incomplete last cube has boxes too
         boxes = padded.reshape(-1, size)[:, : size // part * part].reshape(-1, part).all(axis=1)
         return int(boxes.sum()) // whole * group
 
@@ -82,7 +83,7 @@ def cubes(size: int, group: int) -> Placing:
 
 
 def ring(hops: int, group: int) -> Placing:
-    """Return how groups find places on a ring whose circuits pass up to K - 1 failed nodes.
+    """Return the placement of groups on a ring whose circuits bypass up to K - 1 failed nodes in a row.
 
     Parameters
     ----------
@@ -111,22 +112,22 @@ def ring(hops: int, group: int) -> Placing:
 
 
 def stranded_share(works: np.ndarray, placed: Placing) -> float:
-    """Return the share of all nodes that work and find no place.
+    """Return the share of all nodes that work but belong to no group.
 
     Parameters
     ----------
     works : numpy.ndarray
-        Which nodes work, shape [N].
+        Mask of working nodes, shape [N].
     placed : callable
-        How groups find places.
+        Placement of the groups.
     """
     return float(works.sum() - placed(works)) / works.size
 
 
 LEAST_MTBF_S, MOST_MTBF_S = 1.0, 1e15
-"""Mean times between failures that make sense, seconds to tens of millions of years; a choice."""
+"""Least and greatest accepted mean time between failures, a second to tens of millions of years; a choice."""
 IN_HOST = ("scale-up", "nic")
-"""Items of a bill whose failures the hosts' number counts already."""
+"""Items of a bill whose failures are already counted in the failure rate of hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,7 @@ class HostReliability(Checked):
     accelerators: Count
     """Accelerators that fail together with their host."""
     mtbf_s: Annotated[float, Bounds(low=LEAST_MTBF_S, high=MOST_MTBF_S)]
-    """Mean time of a host between failures that interrupt a job, those of the network apart."""
+    """Mean time of a host between failures that interrupt a job, without failures of the network."""
     availability: Efficiency
     """Share of time that a host is up, 0 to 1."""
     restart_s: float
@@ -154,12 +155,12 @@ class HostReliability(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PartReliability(Checked):
-    """A part of a fabric, by the name of its item on the bill."""
+    """Failure rate of a part of a fabric, named as its item of the bill."""
 
     name: str = "part"
-    """Item."""
+    """Item of the bill."""
     mtbf_s: Annotated[float, Bounds(low=LEAST_MTBF_S, high=MOST_MTBF_S)]
-    """Mean time between failures of one."""
+    """Mean time between failures of a single part."""
 
 
 def job_mtbf_s(
@@ -177,9 +178,9 @@ def job_mtbf_s(
     accelerators : int
         Accelerators of the job.
     bill : mapping of str to BillItem
-        Bill of the fabric that joins just them; empty to count hosts alone.
+        Bill of a fabric for these accelerators only; empty to count failures of hosts alone.
     parts : mapping of str to PartReliability
-        Parts that fail; other items of the bill do not.
+        Failure rates by item; other items of the bill do not fail.
 
     Notes
     -----
@@ -198,11 +199,11 @@ def host_names() -> tuple[str, ...]:
 
 
 load_hosts = Shelf(HostReliability, Path(__file__).parent / "parameters" / "reliability.csv")
-"""Fleets of hosts, e.g. ``"llama-3"``; the table has parts too."""
+"""Fleets of hosts, e.g. ``"llama-3"``; their table also holds the parts of `load_parts`."""
 
 
 def load_parts() -> tuple[PartReliability, ...]:
-    """Return every part of the table that is no fleet of hosts."""
+    """Return the failure rates of the parts of fabrics in the table."""
     table, hosts = load_hosts.table, host_names()
     return tuple(table.build(PartReliability, name) for name in table.names if name not in hosts)
 
@@ -269,7 +270,7 @@ def effective_share(interval_s: float, *, write_s: float, restart_s: float, mtbf
 
 
 def best_effective_share(*, write_s: float, restart_s: float, mtbf_s: float) -> float:
-    """Return `effective_share` at the best interval; its limit ``e^(-R/M)`` where writing takes no time."""
+    """Return `effective_share` at the best interval; its limit ``e^(-R/M)`` for writing in no time."""
     if write_s == 0.0:
         return math.exp(-restart_s / mtbf_s)
     interval_s = best_interval_s(write_s, mtbf_s)
@@ -277,12 +278,12 @@ def best_effective_share(*, write_s: float, restart_s: float, mtbf_s: float) -> 
 
 
 def spliced_share(units: int, needed: int, availability: float) -> float:
-    """Return the share of a machine that works in jobs, if any healthy units can make one.
+    """Return the mean share of a machine's units in jobs, if any healthy units can be joined to a job.
 
     Parameters
     ----------
     units : int
-        Units of the machine that fail each for itself: hosts, or cubes that circuits join.
+        Units of the machine, which fail independently: hosts, or cubes that circuits join.
     needed : int
         Units of a job; as many jobs as fit are run.
     availability : float
@@ -304,7 +305,7 @@ def spliced_share(units: int, needed: int, availability: float) -> float:
 
 
 def fixed_share(units: int, needed: int, availability: float) -> float:
-    """Return the same share if jobs have fixed places: a place works while all its units are up.
+    """Return the mean share of a machine's units in jobs, if every job has fixed units that must all be up.
 
     Parameters
     ----------
@@ -316,7 +317,7 @@ def fixed_share(units: int, needed: int, availability: float) -> float:
 
 
 def cubed_share(units: int, needed: int, cube: int, availability: float) -> float:
-    """Return the same share if jobs have whole cubes that circuits join, or boxes of one.
+    """Return the mean share of a machine's units in jobs, if jobs take whole cubes or boxes of one cube.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""READ FIRST: the seams of compute units and their numerics, and the flows that a fabric carries.
+"""READ FIRST: interfaces of compute units and their numerics, and the flows that a fabric carries.
 
-The engine sees only these types and `simulator.fabric`; it cannot know whether a product is made of light.
+The engine uses only these types and `simulator.fabric`; electronic and photonic units look alike to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_only(parts: dict[str, float]) -> MappingProxyType[str, float]:
     return MappingProxyType(parts)
 
 
-# Costs, and with them nodes and results of steps, travel between processes.
+# Costs, nodes and results of steps are pickled to send them between processes.
 copyreg.pickle(MappingProxyType, lambda one: (read_only, (dict(one),)))
 
 
@@ -48,9 +48,10 @@ class Cost:
     energy_j: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Dynamic energy by component."""
     bound: Bound = Bound.COMPUTE
-    """What the duration is limited by."""
+    """Limit of the duration."""
     host_s: float = 0.0
-    """Time the host needs to issue it; as it runs ahead, only the sum over a run of operators can bind."""
+    """Time the host needs to issue it. The host issues ahead of the unit, so that only the sum over a series
+    of operators can limit."""
 
 
 @runtime_checkable
@@ -93,12 +94,12 @@ class ComputeUnit(Protocol):
         ...
 
     def numerics(self, phase: Phase) -> Numerics:
-        """Return how this unit's products come out in a phase."""
+        """Return the numerics of this unit's products in a phase."""
         ...
 
 
 MIXED = -1
-"""Pattern of flows that stand for exchanges of several."""
+"""Value of `Flows.pattern` for flows of exchanges with several patterns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,13 +115,13 @@ class Flows:
     axis: str = ""
     """Axis of parallelism they belong to; circuit policies group by it."""
     kind: CollectiveKind | None = None
-    """Kind of collective they carry out, that of most bytes where several share them; None of bare pairs."""
+    """Kind of collective that they carry out, of several the one of most bytes; None without a collective."""
     groups: np.ndarray | None = None
-    """Members of the groups around each of which the flows go, each member to the next and the last to the
-    first, shape [G, n]; None where they are pairs."""
+    """Groups around which the flows go, each member sending to the next and the last to the first, shape
+    [G, n]; None where flows are independent pairs."""
     weights: np.ndarray | None = None
-    """Bytes of each over `size_bytes`, shape [F]; all are equal if left out. Flows of a group end together,
-    so their rates stand to each other as these do."""
+    """Bytes of each flow over `size_bytes`, shape [F]; None for equal flows. Flows of a group end together,
+    so their rates are proportional to these."""
     pattern: int = 0
     """Pattern of an uneven exchange (`simulator.operators.Skew`); `MIXED` if several share the flows."""
 
@@ -140,19 +141,19 @@ class Flows:
 
     @property
     def sizes_bytes(self) -> np.ndarray:
-        """Bytes of each, shape [F]."""
+        """Bytes of each flow, shape [F]."""
         if self.weights is None:
             return np.full(len(self.sources), float(self.size_bytes))
         return self.size_bytes * self.weights
 
     def moved_bytes(self, times: np.ndarray) -> float:
-        """Return the bytes that pass if each flow passes so many times, shape [F]."""
+        """Return the bytes moved in all if each flow is carried `times` times, shape [F]."""
         if self.weights is None:
             return float(times.sum()) * self.size_bytes
         return float((times * self.weights).sum()) * self.size_bytes
 
     def reversed(self) -> Flows:
-        """Return as much the other way."""
+        """Return the flows in the opposite direction."""
         groups = None if self.groups is None else self.groups[:, ::-1]
         return replace(self, sources=self.destinations, destinations=self.sources, groups=groups)
 
@@ -167,7 +168,7 @@ class Flows:
         )
 
     def _whole_groups(self, sources: np.ndarray) -> np.ndarray | None:
-        """Return the groups all of whose members still send, or None if some of a group's do not."""
+        """Return the groups whose members all send; None if only part of some group sends."""
         if self.groups is None:
             return None
         sending = np.isin(self.groups, sources)
@@ -175,7 +176,7 @@ class Flows:
         return None if (sending.any(axis=1) & ~whole).any() else self.groups[whole]
 
     def moved_to(self, endpoint_of: np.ndarray) -> Flows:
-        """Return the same between other endpoints: those that stand for each, shape [E]."""
+        """Return the flows between other endpoints: endpoint e is replaced by ``endpoint_of[e]``."""
         return replace(
             self,
             sources=endpoint_of[self.sources],
@@ -186,39 +187,39 @@ class Flows:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkGraph:
-    """The directed links that exist now."""
+    """Directed links in the present state of the circuits."""
 
     capacity_bytes_per_s: np.ndarray
-    """Capacity of each link, shape [L]; zero for a circuit that does not stand."""
+    """Capacity of each link, shape [L]; zero for a circuit that is not set up."""
     latency_s: np.ndarray
     """Latency of each link, shape [L]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Wiring:
-    """Directed links between vertices, of which endpoints are the first and switches follow."""
+    """Directed links between vertices; endpoints come first, switches after them."""
 
     tails: np.ndarray
     """Vertex at which each link begins, shape [L]."""
     heads: np.ndarray
     """Vertex at which each link ends, shape [L]."""
     capacity_bytes_per_s: np.ndarray
-    """Capacity of each link, shape [L]. Links that share traffic ideally may stand as one of their sum."""
+    """Capacity of each link, shape [L]. Links that share traffic ideally may be one link of their total."""
     latency_s: np.ndarray
     """Latency of each link with the switch at its end, shape [L]."""
 
     @property
     def links(self) -> int:
-        """Links in all."""
+        """Number of links."""
         return int(self.tails.size)
 
     @property
     def vertices(self) -> int:
-        """Vertices that any link touches, numbered from 0."""
+        """Number of vertices, up to the last one that a link touches."""
         return int(max(self.tails.max(initial=-1), self.heads.max(initial=-1))) + 1
 
     def graph(self) -> LinkGraph:
-        """Return capacities and latencies as the engine takes them; nobody may write to them."""
+        """Return capacities and latencies for the engine, as read-only arrays."""
         capacity, latency = self.capacity_bytes_per_s.astype(float), self.latency_s.astype(float)
         capacity.flags.writeable = False
         latency.flags.writeable = False
@@ -230,12 +231,12 @@ class Reconfiguration:
     """Cost of a change of circuits."""
 
     reconfiguration_s: float = 0.0
-    """Time for which the moving links carry nothing."""
+    """Time during which the changed links carry nothing."""
     moved_links: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Links that change or vanish, and so must be idle first; shape [M]."""
+    """Links that change or vanish, which must be idle first; shape [M]."""
     energy_j: float = 0.0
-    """Energy of moving the ports."""
+    """Energy of switching the ports."""
 
 
 Circuits = Any
-"""State of a fabric's circuits: opaque to everyone but the fabric, handed in and handed back."""
+"""State of a fabric's circuits, opaque outside the fabric; callers pass it back unchanged."""

@@ -1,4 +1,4 @@
-"""Explicit randomness: one integer key per draw, folded from what the draw belongs to."""
+"""Explicit randomness: one integer key per random draw, hashed from the identifiers of the draw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def mix_key(*parts: int) -> int:
-    """Return the key of a draw from the things that identify it, e.g. seed, step, layer, product, phase.
+    """Return the key of a draw from its identifiers, e.g. seed, step, layer, product, phase.
 
     Parameters
     ----------
@@ -49,14 +49,14 @@ def mix_keys(states: np.ndarray, parts: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     states, parts : numpy.ndarray
-        Keys so far and what is added, uint64, shapes that broadcast; a state of zero begins a key.
+        Keys so far and the parts to add, uint64, shapes that broadcast; a new key starts from state 0.
     """
     with np.errstate(over="ignore"):
         return finalised(states + np.uint64(GOLDEN_GAMMA) + parts)
 
 
 def finalised(states: StatesT) -> StatesT:
-    """Return states behind the finalizer of SplitMix64: an integer below 2**64, or an array of uint64."""
+    """Return the finalizer of SplitMix64 applied to states: an integer below 2**64, or an array of uint64."""
     states = ((states ^ (states >> 30)) * _MULTIPLIERS[0]) & _MASK
     states = ((states ^ (states >> 27)) * _MULTIPLIERS[1]) & _MASK
     return states ^ (states >> 31)

@@ -1,10 +1,11 @@
-"""Dotted paths into a tree of frozen dataclasses: list, read and change one number, or exchange a whole part.
+"""Dotted paths into a tree of frozen dataclasses: list, read and change a number, or replace a whole part.
 
-A path names the fields from the root down (``core.laser.wall_plug_efficiency``); any ending of it that fits
-one parameter only, those of the server apart, is accepted as well. Members of a tuple are named by their
-``name``, or by their index where names are missing or repeat. A name that stands twice in a row, as that of
-a core within a number format's (``core.core.laser``), need be written once only. The place of a part is a
-field whose annotation names dataclasses; it may stand empty where the annotation allows None.
+A path names the fields from the root down (``core.laser.wall_plug_efficiency``). Any ending of it that fits
+only one parameter is accepted as well; parameters of the server do not count unless no other fits. Members of
+a tuple are named by their ``name``, or by their index where names are missing or repeat. A name that occurs
+twice in a row, as that of a core within a number format's (``core.core.laser``), may be written once. A
+place is a field that can hold a part: its annotation names dataclasses. It may be empty if the annotation
+allows None.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from simulator.units import QUANTITY, dimension_of, to_si
 TreeT = TypeVar("TreeT")
 
 MOST_WHOLE = 2**53
-"""Largest count of anything: beyond, a float does not hold every whole number."""
+"""Largest count: a float does not hold every whole number above it."""
 NAMED_IN_FULL = "host."
-"""Beginning of paths whose ending means another part's number where both have that name: a server's."""
+"""Beginning of paths of the server, whose endings lose against an equal ending of another part's path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,7 @@ class _Leaf:
 
     @property
     def shown(self) -> str:
-        """Path as a reader sees it, without a name twice in a row."""
+        """Path for a reader, without repeated names in a row."""
         return _once(self.path)
 
     @property
@@ -72,12 +73,12 @@ def numeric_leaves(obj: object, *fields: str) -> dict[str, float | int]:
         A dataclass whose fields may be dataclasses or tuples of dataclasses. Text, truth values, arrays and
         derived fields (``init=False``) are not numbers of the description.
     *fields : str
-        Only numbers in fields of these names; every number if none is given.
+        Names of the fields whose numbers to return; all if none is given.
 
     Returns
     -------
     dict of str to float or int
-        An object that stands at several places is listed at each of them.
+        Numbers by path; an object at several places of the tree is listed at each.
     """
     leaves = (leaf for leaf in _leaves(obj) if not fields or leaf.field in fields)
     return {leaf.path: leaf.value for leaf in leaves if _is_number(leaf.value)}
@@ -95,7 +96,7 @@ def get_at(obj: object, path: str) -> Any:  # noqa: ANN401 - a number or a membe
 
 
 def path_of(obj: object, path: str) -> str:
-    """Return the full path of a parameter that a path, or its ending, names; of several places the first.
+    """Return the full path of a parameter by its path or an ending of it; of several places the first.
 
     Raises
     ------
@@ -106,7 +107,7 @@ def path_of(obj: object, path: str) -> str:
 
 
 def reader_of(obj: object, path: str) -> tuple[str, Callable[[float | str], float | int | str | None]]:
-    """Return the full path of a parameter, and what reads its values (SI, or a choice), found once for many.
+    """Return the full path of a parameter and a function that converts many values for it (SI, or a choice).
 
     Raises
     ------
@@ -123,11 +124,12 @@ def reader_of(obj: object, path: str) -> tuple[str, Callable[[float | str], floa
 
 
 def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:
-    """Return a copy of a tree in which one parameter is another.
+    """Return a copy of a tree with one parameter changed.
 
-    Every dataclass on the way up is built anew, so its constructor checks the value. If the object that holds
-    the parameter stands at several places of the tree, it is replaced at all of them. Nothing else follows: a
-    system keeps its number of cores, which `heliograph.systems.System.with_` sizes anew.
+    Every dataclass from the parameter up to the root is constructed again, so constructors check the value.
+    If the object that holds the parameter occurs at several places of the tree, it is replaced at all of
+    them. Dependent numbers do not change: a system keeps its number of cores, unlike in
+    `heliograph.systems.System.with_`.
 
     Parameters
     ----------
@@ -149,16 +151,17 @@ def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:
 
 
 def replace_all(obj: TreeT, values: Mapping[str, float | str]) -> TreeT:
-    """Return a copy of a tree in which several parameters are others; those of one part change at once.
+    """Return a copy of a tree with several parameters changed; those of one part change together.
 
-    So values that need each other may come in any order. Of two for one parameter the later stays.
+    Values of a part that depend on each other may therefore come in any order. If two paths name the same
+    parameter, the later value counts.
 
     Parameters
     ----------
     obj : dataclass
         The tree.
     values : mapping of str to float or str
-        Values by path, as `replace_at` takes them; the parts change in the order of their first.
+        Values by path, as `replace_at` takes them; parts change in the order of their first parameter.
 
     Raises
     ------
@@ -169,8 +172,8 @@ def replace_all(obj: TreeT, values: Mapping[str, float | str]) -> TreeT:
     while left:
         leaves = {path: _find(obj, path) for path in left}
         owner = next(iter(leaves.values())).owner
-        mine = {path: leaf for path, leaf in leaves.items() if leaf.owner is owner}
-        fields = {leaf.field: _converted(leaf, left.pop(path)) for path, leaf in mine.items()}
+        owned = {path: leaf for path, leaf in leaves.items() if leaf.owner is owner}
+        fields = {leaf.field: _converted(leaf, left.pop(path)) for path, leaf in owned.items()}
         obj = typing.cast("TreeT", rebuilt(obj, {id(owner): dataclasses.replace(owner, **fields)}))
     return obj
 
@@ -206,14 +209,14 @@ LeafT = TypeVar("LeafT", bound=_Leaf)
 
 @cache
 def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a dataclass, each with whether its constructor takes it; none of other classes."""
+    """Return the fields of a dataclass, each with whether its constructor takes it; none for others."""
     if not dataclasses.is_dataclass(kind):
         return ()
     return tuple((one.name, one.init) for one in dataclasses.fields(kind))
 
 
 def _leaves(obj: object, above: tuple[str, ...] = ()) -> list[_Leaf]:
-    """Return the fields of a tree that hold a number or a choice, or could."""
+    """Return the fields of a tree that hold a number or a choice, or are None and could."""
     found: list[_Leaf] = []
     for field, settable in _fields(type(obj)):  # type: ignore[arg-type]
         if not settable or field.startswith("_"):
@@ -265,7 +268,7 @@ def _find(obj: object, path: str) -> _Leaf:
 
 
 def _named(leaves: Iterable[LeafT], path: str) -> list[LeafT]:
-    """Return the fields of a path; else those that end in it, in full or as a reader sees them."""
+    """Return the fields with a path; if there are none, those whose full or shown path ends in it."""
     last = path.rpartition(".")[2]
     named = [leaf for leaf in leaves if leaf.field == last]
     found = [leaf for leaf in named if leaf.path == path]
@@ -274,19 +277,19 @@ def _named(leaves: Iterable[LeafT], path: str) -> list[LeafT]:
 
 
 def _once(path: str) -> str:
-    """Return a path in which a name that stands twice in a row is written once."""
+    """Return a path without repeated names in a row."""
     return ".".join(name for name, _ in itertools.groupby(path.split(".")))
 
 
 def shown_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return full paths as a reader sees them: without a name twice in a row, where that fits one only."""
+    """Return the shown path of each full path: without repeated names in a row, if that stays unambiguous."""
     listed = list(paths)
     times = Counter(_once(path) for path in listed)
     return {path: _once(path) if times[_once(path)] == 1 else path for path in listed}
 
 
 def _hint(leaves: list[_Leaf], path: str) -> str:
-    """Return the closing clause of an error about a path that names no field."""
+    """Return the last clause of an error about a path that names no field."""
     written = shown_paths(leaf.path for leaf in leaves)
     inside = [written[leaf.path] for leaf in leaves if f".{path}." in f".{leaf.path}"]
     if path and inside:
@@ -315,7 +318,7 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
 
 
 def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
-    """Return a value as a field takes it."""
+    """Return a value converted to the type of a field."""
     kinds = _settable_kinds(leaf)
     if type(None) in kinds and str(value).strip().lower() == "none":
         return None
@@ -369,12 +372,12 @@ def quantity(name: str, text: str, *, path: str = "") -> float:
     text : str
         ``"25 us"``, ``"50 GB/s"``, ``"2e9"``.
     path : str
-        What the parameter is called in an error, if not by its name.
+        Name of the parameter in an error, by default `name`.
 
     Raises
     ------
     ParameterError
-        If it is no number, or the unit does not fit the name.
+        If the text is no number, or the unit does not fit the name.
     """
     match = QUANTITY.fullmatch(text)
     if match is None:
@@ -393,7 +396,7 @@ def quantity(name: str, text: str, *, path: str = "") -> float:
 
 
 def _settable_kinds(leaf: _Leaf) -> tuple[type, ...]:
-    """Return the types a field accepts if a number or an enumeration is among them, otherwise nothing."""
+    """Return the types that a field accepts, or none if it accepts neither a number nor an enumeration."""
     hint = annotations_of(type(leaf.owner)).get(leaf.field, type(leaf.value))  # type: ignore[arg-type]
     kinds = tuple(kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type))
     settable = any(kind in {int, float} or issubclass(kind, Enum) for kind in kinds)
@@ -401,7 +404,7 @@ def _settable_kinds(leaf: _Leaf) -> tuple[type, ...]:
 
 
 def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node of the tree
-    """Return a node with its changed descendants; `known` maps the identity of a node to what replaces it."""
+    """Return a copy of a node with replaced descendants; `known` maps `id` of a node to its replacement."""
     if id(node) in known:
         return known[id(node)]
     new = node
@@ -423,16 +426,16 @@ def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place(_Leaf):
-    """A field that holds a part, or could."""
+    """A field that holds a part or is empty and could hold one."""
 
     kinds: tuple[type, ...]
-    """Dataclasses that fit."""
+    """Dataclasses that the field accepts."""
     optional: bool
-    """Whether it may stand empty."""
+    """Whether it may be empty."""
 
     @property
     def part(self) -> Any:  # noqa: ANN401 - whatever stands there
-        """Part that stands there, or None."""
+        """The present part, or None."""
         return getattr(self.owner, self.field)
 
 
@@ -452,12 +455,12 @@ def places(obj: object, above: tuple[str, ...] = ()) -> Iterator[Place]:
 
 
 def find_place(obj: object, path: str) -> Place | None:
-    """Return the place that a path, or its ending, names; None where it names none.
+    """Return the place of a path or an ending of it, or None if there is none.
 
     Raises
     ------
     ParameterError
-        If it fits several.
+        If the path fits several places.
     """
     found = _named(places(obj), path)
     if len({id(one.owner) for one in found}) > 1:

@@ -1,6 +1,6 @@
-"""Attributes of a user's files, ``mine.py:MyCore``, and entry points of installed packages.
+"""Cores, fabrics, models and schedules from users' files (``mine.py:MyCore``) and installed packages.
 
-A core, fabric, model or schedule is found by its name in this order: what is registered already;
+They are found by name in this order: those that are already registered;
 ``FILE.py:ATTRIBUTE``; the entry points of installed packages, in the groups ``heliograph.cores``,
 ``heliograph.fabrics``, ``heliograph.models`` and ``heliograph.schedules``.
 """
@@ -18,16 +18,16 @@ from types import ModuleType
 from simulator.errors import HeliographError, ParameterError, nearest
 
 MARK = ".py:"
-"""Text between the stem of a file and an attribute of it."""
+"""Text between the stem of a file and the name of its attribute."""
 
 
 def is_reference(name: str) -> bool:
-    """Return whether a name is that of a file's attribute, such as ``mine.py:MyCore``."""
+    """Return whether a name refers to an attribute of a file, such as ``mine.py:MyCore``."""
     return MARK in name
 
 
 def from_outside(group: str, name: str) -> object | None:
-    """Return what a file or an installed package has under a name; None where there is nothing.
+    """Return the attribute of a file or the entry point of an installed package by name, or None.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def from_outside(group: str, name: str) -> object | None:
     Raises
     ------
     ParameterError
-        If the file or its attribute is missing, or what is there cannot be imported.
+        If the file or its attribute is missing, or the import fails.
     """
     if is_reference(name):
         return _attribute(name)
@@ -57,12 +57,12 @@ def from_outside(group: str, name: str) -> object | None:
 
 
 def offered(group: str) -> tuple[str, ...]:
-    """Return the names of a group of entry points, importing none."""
+    """Return the names of a group's entry points, without importing them."""
     return tuple(point.name for point in metadata.entry_points(group=group))
 
 
 def bring_in(group: str, load: Callable[[str], object]) -> dict[str, str]:
-    """Load what installed packages offer; return a sentence by the name of each that cannot be."""
+    """Load all entry points of a group; return a message by name for each that fails."""
     failed: dict[str, str] = {}
     for name in offered(group):
         try:
@@ -85,7 +85,7 @@ def _attribute(reference: str) -> object:
 
 
 def _module(path: Path) -> ModuleType:
-    """Return a user's file as a module, run once."""
+    """Return a user's file as a module, executed once per process."""
     if not path.is_file():
         msg = f"there is no file {path}; write FILE.py:NAME, with the path from the working directory"
         raise ParameterError(msg)

@@ -1,8 +1,8 @@
-"""Strict tables: every number of the hardware stands in a row with its unit and its source.
+"""Strict tables of hardware parameters, each number with its unit and its source.
 
 A table is CSV with the columns ``name,parameter,value,unit,low,high,status,source``. Each `name` becomes one
-frozen dataclass whose fields are its parameters, converted to SI by the suffix of the field's name. Anything
-unknown, missing, repeated or out of range is an error with file and line.
+frozen dataclass whose fields are its parameters, converted to SI by the suffix of the field's name. An
+unknown, missing, repeated or out-of-range entry is an error with file and line.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Status(StrEnum):
     MEASURED = "measured"
     """Measured for this project."""
     PUBLISHED = "published"
-    """Measured, and stated by those who did."""
+    """Published by those who measured it."""
     QUOTED = "quoted"
-    """Stated by somebody who has it from elsewhere: a simulator's device library, another paper's table."""
+    """Quoted at second hand, as in a simulator's device library or another paper's table."""
     DERIVED = "derived"
-    """Worked out from published numbers, as the source says."""
+    """Calculated from published numbers, as the source says."""
     SIMULATED = "simulated"
     """Result of another simulator, or of a circuit that was not built."""
     RECALLED = "recalled"
-    """Remembered, to be looked up."""
+    """Given from memory, to be looked up."""
     ASSUMED = "assumed"
-    """Nobody's but ours."""
+    """Assumption of this project, without a source."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class Row:
     """One number of a table, in SI."""
 
     name: str
-    """Device it belongs to."""
+    """Device."""
     parameter: str
     """Field of the device's dataclass."""
     value: float | str
@@ -63,9 +63,9 @@ class Row:
     high: float | None
     """High end of the published range, SI."""
     status: Status
-    """Trust in it."""
+    """Kind of evidence for the number."""
     source: str
-    """Where it comes from."""
+    """Reference or reasoning behind the number."""
     where: str
     """``file:line`` of the row."""
 
@@ -118,12 +118,12 @@ class Table:
         kind : type
             A frozen dataclass; every field without a default (except ``name``) needs a row.
         name : str
-            Which device.
+            Name of the device.
 
         Raises
         ------
         ParameterError
-            If a row is not a field, or a field has no row.
+            If a row belongs to no field, or a field without a default has no row.
         """
         fields = {item.name: item for item in dataclasses.fields(typing.cast("typing.Any", kind))}
         values: dict[str, typing.Any] = {"name": name} if "name" in fields else {}
@@ -148,14 +148,14 @@ class Table:
             raise ParameterError(msg) from error
 
     def constants(self, name: str) -> Constants:
-        """Return the numbers of a device that needs no type of its own."""
+        """Return the numbers of a device that has no dataclass of its own."""
         rows = self.of(name)
         return Constants(name, {row.parameter: float(_as_type(row, float)) for row in rows})
 
 
 @dataclass(frozen=True)
 class Constants:
-    """Numbers of one device as attributes, where no rule holds but that each stands in its table's row."""
+    """Numbers of one device as attributes, checked for nothing but their rows in the table."""
 
     name: str
     """Device."""
@@ -170,14 +170,14 @@ class Constants:
             raise AttributeError(msg) from None
 
     def with_(self, **changes: float) -> Constants:
-        """Return the same with other numbers, each of a parameter that it has."""
+        """Return a copy with some numbers changed; their parameters must exist."""
         for parameter in changes:
             getattr(self, parameter)
         return Constants(self.name, {**self.values, **changes})
 
 
 def _as_type(row: Row, hint: object) -> float | int | str:
-    """Return the value of a row as its field is declared."""
+    """Return the value of a row in the type of its field."""
     if hint is str:
         return str(row.value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):

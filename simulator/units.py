@@ -29,7 +29,7 @@ _PREFIXES = {"": 1.0, "f": 1e-15, "p": 1e-12, "n": 1e-9, "u": 1e-6, "m": 1e-3, "
 _PREFIXES |= {"T": 1e12, "P": 1e15}
 
 TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
-"""A number as one writes it who thinks of another unit: 5, 12.5."""
+"""A short decimal number, which may be meant in another unit: 5, 12.5."""
 QUANTITY = re.compile(
     r"\s*(?P<number>[+-]?(?:inf(?:inity)?\b|nan\b|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d+)?))\s*(?P<unit>.*?)\s*",
     re.IGNORECASE | re.ASCII,

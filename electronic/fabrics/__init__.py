@@ -1,6 +1,6 @@
-"""Packet fabrics, each as links, routes, energy and a bill of materials.
+"""Packet fabrics, each with links, routes, energy and a bill of materials.
 
-`packets` is what all with a card for each accelerator share; `fat_tree` has fat-trees, rails and one
-switched domain, `dragonfly` and `torus` the others; `collectives` times single collectives as benchmarks
-print them.
+`packets` has the base of fabrics with a card for each accelerator; `fat_tree` has fat-trees, rail-only
+networks and a single switched domain; `dragonfly` and `torus` have the other topologies. `collectives`
+computes times of single collectives as benchmarks print them.
 """

@@ -1,6 +1,6 @@
-"""Times of single collectives on a GPU cluster, alone and as benchmarks print them.
+"""Times of single collectives on an otherwise idle GPU cluster, and as benchmarks print them.
 
-They hold the network model to published bus bandwidths.
+With them, the network model is compared with published bus bandwidths.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from simulator.topology.scale_up import load_nic
 
 
 class Cards(StrEnum):
-    """Network that joins nodes, by a GPU's share of their cards' rate."""
+    """Network cards of a node, by the rate per GPU."""
 
     HALF_EDR = "50g"
-    """A card of 100 Gb/s for two GPUs."""
+    """One card of 100 Gb/s for two GPUs."""
     HALF_HDR = "100g"
-    """A card of 200 Gb/s for two GPUs."""
+    """One card of 200 Gb/s for two GPUs."""
     HDR = "200g"
     """200 Gb/s."""
     NDR = "400g"
@@ -59,7 +59,7 @@ NETWORKS = MappingProxyType(
         Cards.EFA: ("efa", "switch-400g", "dr4-400g", 1),
     }
 )
-"""Card, switch and module of each, and how many GPUs share a card."""
+"""Network card, switch, optical module and number of GPUs per card, by choice of cards."""
 
 
 @lru_cache(maxsize=4096)
@@ -73,29 +73,29 @@ def collective_plan(
     algorithm: Algorithm | None = None,
     cards: Cards | None = None,
 ) -> PricedCollective:
-    """Return how a communication library carries out a collective on GPUs that do nothing else.
+    """Return the fastest algorithm and protocol of a communication library for a collective on idle GPUs.
 
     Parameters
     ----------
     gpu_name : str
         GPU, as `electronic.gpu.gpu_of` reads it; decides the domain inside a node and the network.
     n_gpus : int
-        GPUs that take part: up to a node's, or whole nodes.
+        GPUs of the collective: up to those of a node, or whole nodes.
     nbytes : float
-        Bytes as nccl-tests counts them: the whole vector, for an all-gather what each rank ends with.
+        Size as nccl-tests counts it: the whole vector, for an all-gather the result of each rank.
     kind : CollectiveKind
-        What they do.
+        Collective.
     in_network : bool
-        Whether the switches may add, where they can (NCCL's NVLS).
+        Whether switches that can add may do so (NCCL's NVLS).
     algorithm : Algorithm, optional
-        The only one that the library may take (NCCL_ALGO); any if left out, or if the GPUs lack it.
+        Only algorithm that the library may use (NCCL_ALGO); any if not given or not available on the GPUs.
     cards : Cards, optional
-        What joins nodes; what came with the GPU if left out.
+        Network cards; by default those that were sold with the GPU.
 
     Raises
     ------
     ParameterError
-        If the GPU is unknown or a node incomplete, or where a text stands for an enumeration.
+        If the GPU is unknown, a node is incomplete, or an argument is the text of an enumeration's member.
     """
     if algorithm is not None:
         check_member("algorithm", algorithm, Algorithm)
@@ -113,9 +113,9 @@ def collective_plans(
     in_network: bool = True,
     cards: Cards | None = None,
 ) -> tuple[PricedCollective, ...]:
-    """Return all ways in which a library could carry out a collective: algorithms and protocols.
+    """Return every combination of algorithm and protocol in which a library could run a collective.
 
-    A send goes from one node to the next if its ranks fill several.
+    A send goes from one node to the next if the ranks fill several nodes.
     """
     check_member("kind", kind, CollectiveKind)
     if cards is not None:
@@ -145,7 +145,7 @@ def _traffic(
     in_network: bool,
     cards: Cards | None,
 ) -> Traffic:
-    """Return the prices of collectives on a cluster that nobody else uses."""
+    """Return the times of collectives on a cluster without other traffic."""
     scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
     if cards is Cards.EFA_HALF_EDR:
         # EFA of A100 and before wrote out of order and let no protocol through that has flags among its data
@@ -172,13 +172,13 @@ def _traffic(
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """A program that times collectives from the host.
+    """Host-side overhead of a benchmark that times collectives.
 
     Notes
     -----
-    A process issues the kernels of its GPUs one after the other, and calls in a row overlap with what the
-    GPUs still do: short collectives last as long as their issue, however few hops they take. Between events
-    on an idle GPU, the host's way to the first kernel counts in full.
+    A process issues the kernels of its GPUs one after the other. Consecutive calls overlap with kernels that
+    still run, so that a short collective takes the time of its issue, however few hops it has. If events on
+    an idle GPU are timed, the launch of the first kernel counts in full.
 
     References
     ----------
@@ -190,20 +190,20 @@ class Caller:
     issue_s: float
     """Time in which a process issues a collective to one of its GPUs."""
     exposed_s: float
-    """Part of the measured time in which the GPUs wait for the host, once a call."""
+    """Time per call in which the GPUs wait for the host."""
 
     def __post_init__(self) -> None:
         check_range(self, "issue_s", "exposed_s")
 
     def measured_s(self, alone_s: float, gpus_per_process: int) -> float:
-        """Return the time that the program prints for a collective.
+        """Return the time that the benchmark prints for a collective.
 
         Parameters
         ----------
         alone_s : float
-            Duration on the GPUs once all have begun.
+            Duration on the GPUs, from the start of the last.
         gpus_per_process : int
-            GPUs that one process drives.
+            GPUs of one process.
         """
         return self.exposed_s + max(alone_s, gpus_per_process * self.issue_s)
 

@@ -21,13 +21,13 @@ class Routing(StrEnum):
     """Routing of flows through a dragonfly."""
 
     MINIMAL = "minimal"
-    """The shortest."""
+    """Over the shortest route."""
     VALIANT = "valiant"
-    """By way of another group, or another router of the same group: twice the traffic, evenly spread."""
+    """Through another group, or another router of the same group: twice the traffic, evenly spread."""
 
 
-def _passing(first: np.ndarray, last: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
-    """Return members of a ring but first and last, counted from the first onwards, shape [F]."""
+def _intermediate(first: np.ndarray, last: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
+    """Return the members of a ring `number` places after `first`, not counting `last`, shape [F]."""
     ahead = 1 + number % max(1, count - 2)
     return (first + ahead + (ahead >= (last - first) % count)) % count
 
@@ -39,12 +39,12 @@ class Dragonfly(AddingFabric):
     Notes
     -----
     A router has p endpoints, a - 1 local connections and h global links. Minimal routing: at most one local
-    hop, one global and one local; of parallel global links the one that the destination's number gives.
-    Balanced for uniform traffic is a = 2 p = 2 h; a group then has a h + 1 peers at most. Where fewer groups
-    stand, pairs of groups share the global links equally, and what does not divide stays dark. Valiant
-    routing goes by way of every other group, or within a group every other router, in equal shares.
-    A single group has only the routers that its endpoints need, and no global links. They share equally the
-    local ports that lead to missing ones, up to as many links between two as either has endpoints.
+    hop, one global and one local; of parallel global links the destination's number chooses one.
+    The network is balanced for uniform traffic at a = 2 p = 2 h, and then has a h + 1 groups at most. With
+    fewer groups, pairs of groups share the global links equally, and a remainder stays unused. Valiant
+    routing goes through every other group, or within a group every other router, in equal shares.
+    A single group has only the routers that its endpoints need, and no global links. Local ports to routers
+    that are left out serve the others equally, up to as many links between two routers as one has endpoints.
 
     References
     ----------
@@ -63,7 +63,7 @@ class Dragonfly(AddingFabric):
     local_width: int = 1
     """Links in parallel between two routers of a full group; dimensionless."""
     routing: Routing | None = None
-    """Which way flows take; None: minimal, or in a step Valiant's where that is faster (`laid_for`)."""
+    """Routing of flows. None for minimal or, in a step, the faster of minimal and Valiant's (`laid_for`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +92,7 @@ class Dragonfly(AddingFabric):
 
     @property
     def routers_in_use(self) -> int:
-        """Routers of a group; of a single one those with endpoints."""
+        """Routers of a group; if there is a single group, only those with endpoints."""
         return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.routers
 
     @property
@@ -102,7 +102,7 @@ class Dragonfly(AddingFabric):
         return max(self.local_width, min(self.terminals, ports // max(1, self.routers_in_use - 1)))
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the fabric, and where nobody chose its routing, Valiant's if there is another way."""
+        """Return the fabric and, if its routing was left open and detours exist, one with Valiant routing."""
         if self.routing is not None or max(self.groups, self.routers_in_use) < 3:
             return (self,)
         return (self, replace(self, routing=Routing.VALIANT, name=f"{self.name}, {Routing.VALIANT}"))
@@ -124,19 +124,19 @@ class Dragonfly(AddingFabric):
 
     @property
     def trunks(self) -> int:
-        """Links between routers, both ways one."""
+        """Links between routers; both directions count as one."""
         pairs = self.routers_in_use * (self.routers_in_use - 1) // 2
         return self.groups * pairs * self.local_links + self.peers.links // 2
 
     def trunk_wiring(self, first_vertex: int) -> Wiring:
         """Return local links, by group, router and peer, then global links, by group and channel."""
         a = self.routers_in_use
-        group, here, there = (part.ravel() for part in np.indices((self.groups, a, a)))
+        group, router, peer = (part.ravel() for part in np.indices((self.groups, a, a)))
         rate = self.trunk_bytes_per_s
-        width = np.where(here == there, 0, self.local_links)
+        width = np.where(router == peer, 0, self.local_links)
         local = bundle(
-            first_vertex + group * a + here,
-            first_vertex + group * a + there,
+            first_vertex + group * a + router,
+            first_vertex + group * a + peer,
             rate_bytes_per_s=rate * width,
             latency_s=self.trunk_latency_s,
         )
@@ -150,14 +150,14 @@ class Dragonfly(AddingFabric):
         return joined([local, between])
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
-        """Return the links between routers at each place of the way; of Valiant's ways, one."""
+        """Return the links between routers of each flow, hop by hop; of Valiant's routes, one."""
         here, there = sources // self.terminals, destinations // self.terminals
         if self.routing is not Routing.VALIANT:
             return self._leg(here, there, destinations)
         return self._detour(sources, destinations, sources + destinations // self.terminals)
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link; Valiant's are spread over all detours alike."""
+        """Return the loads of flows of equal rate on links; Valiant routing uses all detours equally."""
         if self.routing is not Routing.VALIANT:
             return super().loads(circuits, flows)
         sources, destinations = flows.sources, flows.destinations
@@ -174,19 +174,19 @@ class Dragonfly(AddingFabric):
         return route_loads(stacked(routes), self.graph(circuits).latency_s, np.concatenate(shares))
 
     def _detour(self, sources: np.ndarray, destinations: np.ndarray, number: np.ndarray) -> list[np.ndarray]:
-        """Return the links of flows by way of the group, or within one the router, that a number gives.
+        """Return the links of flows through intermediate group `number`, or router within a group.
 
-        Groups that are neither a flow's first nor its last are counted from the first onwards, routers alike.
+        `_intermediate` numbers the groups between a flow's first and last, and likewise the routers.
         """
         a, groups = self.routers_in_use, self.groups
         here, there = sources // self.terminals, destinations // self.terminals
         group, far = here // a, there // a
         around = (group != far) & (groups > 2)
-        detour = _passing(group, far, number, groups)
+        detour = _intermediate(group, far, number, groups)
         channel = self.peers.channel(group, detour, spread=destinations + number)
         begin, end = self.peers.ends
         aside = (group == far) & (here != there) & (a > 2)
-        router = group * a + _passing(here % a, there % a, number, a)
+        router = group * a + _intermediate(here % a, there % a, number, a)
         stop = np.where(around, begin[channel], np.where(aside, router, here))
         first = np.where(stop != here, here * a + stop % a, NO_LINK)
         second = np.where(around, self._first_global + channel, NO_LINK)
@@ -198,7 +198,7 @@ class Dragonfly(AddingFabric):
         return self.groups * self.routers_in_use**2
 
     def _leg(self, here: np.ndarray, there: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
-        """Return local, global and local link of the minimal way between routers."""
+        """Return local, global and local link of the minimal route between routers."""
         a = self.routers_in_use
         group, far = here // a, there // a
         leaves = group != far
@@ -274,7 +274,7 @@ class DragonflyPlus(AddingFabric):
 
     @property
     def leaves_in_use(self) -> int:
-        """Leaves of a group; of a single one those with endpoints."""
+        """Leaves of a group; if there is a single group, only those with endpoints."""
         return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.leaves
 
     @property
@@ -285,7 +285,7 @@ class DragonflyPlus(AddingFabric):
 
     @property
     def trunks(self) -> int:
-        """Links between switches, both ways one."""
+        """Links between switches; both directions count as one."""
         used = self.leaves_in_use
         if self.groups == used == 1:
             return 0

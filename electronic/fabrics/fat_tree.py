@@ -30,9 +30,9 @@ class FatTree(MultipathFabric, AddingFabric):
     name: str = "fat-tree"
     """Name shown in tables and traces."""
     oversubscription: float = 1.0
-    """Links below over links above a leaf, at least 1; dimensionless."""
+    """Downlinks over uplinks of a leaf, at least 1; dimensionless."""
     spine_oversubscription: float = 1.0
-    """The same of spines, where there are three levels."""
+    """Downlinks over uplinks of a spine in a tree of three levels, at least 1; dimensionless."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,19 +74,19 @@ class FatTree(MultipathFabric, AddingFabric):
         )
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
-        """Return the links between switches at each place of the way."""
+        """Return the links between switches of each flow, hop by hop."""
         return self.clos.paths(sources, destinations)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RailOnly(MultipathFabric, AddingFabric):
-    """A network for each rail and none between rails: other rails are reached through the node.
+    """A separate network for each rail and none between rails; other rails are reached through the node.
 
     Notes
     -----
-    Accelerator e stands on rail ``e % size``. A flow to another rail first crosses its node to the
-    accelerator on the destination's rail, whose card sends it on. Rails that fit one switch side by side
-    share its chassis, though never its ports' traffic.
+    Accelerator e is on rail ``e % size``. A flow to another rail first crosses its node to the accelerator
+    on the destination's rail, whose card forwards it. Several small rails may share the chassis of a switch,
+    but no flow passes from one rail's ports to another's.
 
     References
     ----------
@@ -156,7 +156,7 @@ class RailOnly(MultipathFabric, AddingFabric):
         return self.clos.wiring(first_vertex=0, rate_bytes_per_s=1.0, latency_s=0.0).links
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
-        """Return the links between switches at each place of the way along the destination's rail."""
+        """Return the links between switches of each flow on the destination's rail, hop by hop."""
         offset = self.scale_up.rail_of(destinations) * self._rail_links
         found = self.clos.paths(self.scale_up.node_of(sources), self.scale_up.node_of(destinations))
         return [np.where(links != NO_LINK, links + offset, NO_LINK) for links in found]
@@ -194,13 +194,13 @@ class RailOnly(MultipathFabric, AddingFabric):
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchedDomain(NodeFabric, GraphFabric):
-    """All accelerators under NVLink switches, as inside a node or a rack.
+    """All accelerators under NVLink switches, as within a node or a rack.
 
     Notes
     -----
-    Every accelerator has a link to each switch chip of a layer, so the chips act as one switch of as many
-    ports as one has: up to `radix` accelerators under one level, beyond that two or three levels, whose
-    ports cost the same power and price each as those at the accelerators.
+    Every accelerator has a link to each switch chip of a layer, so the chips act as one switch with the ports
+    of one chip: up to `radix` accelerators under one level, beyond that two or three levels. Each port of the
+    upper levels has the power and price of a port at the accelerators.
     """
 
     name: str = "nvlink domain"
@@ -263,6 +263,6 @@ class SwitchedDomain(NodeFabric, GraphFabric):
         """Return the dynamic energy of carrying all the flows once, over one switch or several."""
         moving = flows.sources != flows.destinations
         crossed = self.paths(flows.sources[moving], flows.destinations[moving]) != NO_LINK
-        # A row's energy is that of two hops, to a switch and from it.
+        # The energy in the table is that of two hops, to a switch and from it.
         hops = crossed.sum(axis=1) / 2
         return self.scale_up.transfer_energy_j(flows.part(moving).moved_bytes(hops))

@@ -1,6 +1,7 @@
-"""Packet fabrics behind network cards: what all of them share, rail-optimised leaves and spines, bare wires.
+"""Packet fabrics behind network cards: their common base, rail-optimised leaves and spines, plain wires.
 
-Bare wires are those of simulators without devices: a rate and a latency, without power or price.
+Plain wires model a network by a rate and a latency, as simulators without devices do; they have no power and
+no price.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ from simulator.topology.scale_up import (
 )
 
 SHIPPED = ("shipped_spreading", "shipped_queue_pairs", "adaptive_efficiency")
-"""Numbers of a switch that only spreading reads."""
+"""Numbers of a switch that matter only where flows are spread over several paths."""
 MOST_LEVELS = 4
-"""Levels of switches of rails, a choice: two million accelerators with a radix of 64. Dimensionless."""
+"""Most levels of switches of a `RailFabric`, a choice: enough for two million accelerators at a radix of 64.
+Dimensionless."""
 OPTICS = "dr4"
-"""Class of the modules outside nodes: all in the table are of its reach."""
+"""Optical class of the modules outside nodes; all modules of the table have its reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +56,8 @@ class PacketFabric(NodeFabric, GraphFabric):
 
     Notes
     -----
-    A topology says which switch each card is at, the links between switches, the way over them, and how
-    many of both there are; light, power, price and energy follow from its parts.
+    A subclass defines the topology: the switch of each card, the links between switches, the routes over
+    them, and the numbers of switches and links. Link budgets, power, price and energy follow from the parts.
     Vertices: endpoints, node switches, packet switches. Links, in this order: accelerator to node switch
     [E], node switch to accelerator [E], card to switch [E], switch to card [E], links between switches.
     """
@@ -92,7 +94,7 @@ class PacketFabric(NodeFabric, GraphFabric):
 
     @abstractmethod
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
-        """Return the links between switches at each place of the way, as `trunk_wiring` numbers them."""
+        """Return the links between switches of each flow, hop by hop, numbered as in `trunk_wiring`."""
         ...
 
     @property
@@ -104,12 +106,12 @@ class PacketFabric(NodeFabric, GraphFabric):
     @property
     @abstractmethod
     def trunks(self) -> int:
-        """Links between packet switches, both ways one."""
+        """Links between packet switches; both directions count as one."""
         ...
 
     @property
     def spread(self) -> Spreading:
-        """Spreading of flows over equally short paths: all at once, where a topology offers no choice."""
+        """Spreading of flows over equally short paths; over all at once if a topology offers no choice."""
         return Spreading.SPRAYED
 
     @property
@@ -124,12 +126,12 @@ class PacketFabric(NodeFabric, GraphFabric):
 
     @property
     def optics(self) -> OpticalHop:
-        """Loss that a link between two modules may have."""
+        """Permitted loss of a link between two modules."""
         return load_hop(OPTICS)
 
     @cached_property
     def traits(self) -> Traits:
-        """Library of the nodes, and switches that may add."""
+        """Communication library of the nodes, and reduction in the switches if there is one."""
         return Traits(
             scale_up=self.scale_up,
             network_adder=self.network_adder,
@@ -144,17 +146,17 @@ class PacketFabric(NodeFabric, GraphFabric):
 
     @property
     def spread_efficiency(self) -> float:
-        """Share of the joint rate of parallel links that the spreading itself leaves, 0 to 1."""
+        """Share of the total rate of parallel links that flows reach with this spreading, 0 to 1."""
         return self.switch.adaptive_efficiency if self.spread is Spreading.ADAPTIVE else 1.0
 
     @property
     def trunk_bytes_per_s(self) -> float:
-        """Rate of a link between switches that a long transfer reaches, one way."""
+        """Rate of a long transfer on a link between switches, one way."""
         return self.line_bytes_per_s * self.nic.efficiency * self.spread_efficiency
 
     @property
     def port_bytes_per_s(self) -> float:
-        """Rate of a card that a long transfer reaches, one way."""
+        """Rate of a long transfer through a card, one way."""
         return min(self.line_bytes_per_s, self.nic.bandwidth_bytes_per_s) * self.nic.efficiency
 
     @property
@@ -198,7 +200,7 @@ class PacketFabric(NodeFabric, GraphFabric):
     def by_way_of(
         self, trunks: list[np.ndarray], sources: np.ndarray, destinations: np.ndarray
     ) -> np.ndarray:
-        """Return the same over links between switches as `trunk_paths` tells them."""
+        """Return the paths whose links between switches are given as `trunk_paths` returns them."""
         total = self.endpoints
         off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
         between = [np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK) for links in trunks]
@@ -226,14 +228,14 @@ class PacketFabric(NodeFabric, GraphFabric):
 
 @dataclass(frozen=True, kw_only=True)
 class MultipathFabric(PacketFabric):
-    """A packet fabric with equally short paths, over which flows are spread as chosen or as switches come."""
+    """A packet fabric with several equally short paths, over which flows are spread."""
 
     spreading: Spreading | None = None
-    """Spreading of flows over equally short paths; None as the switches' vendor ships it."""
+    """Spreading of flows over equally short paths; None for the default of the switches' vendor."""
     queue_pairs: int | None = None
-    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
+    """Queue pairs of a flow, each hashed to a path of its own; None for the vendor's default."""
     hash_seed: int = 1
-    """Key of the hash, where flows are hashed; a choice."""
+    """Key of the hash of flows; a choice."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -249,12 +251,12 @@ class MultipathFabric(PacketFabric):
 
     @property
     def flow_queue_pairs(self) -> int:
-        """Queue pairs of a flow: those that were chosen, or what a library's defaults open."""
+        """Queue pairs of a flow: `queue_pairs`, or by default as many as the switches' vendor sets."""
         return self.switch.shipped_queue_pairs if self.queue_pairs is None else self.queue_pairs
 
     @cached_property
     def views(self) -> tuple[Self, ...]:
-        """The fabric as each queue pair of a flow sees it: the same links, and a hash of its own."""
+        """One fabric for each queue pair of a flow, with the same links and a different hash seed."""
         if self.spread is not Spreading.HASHED or self.flow_queue_pairs == 1:
             return (self,)
         seeds = (mix_key(self.hash_seed, pair) for pair in range(self.flow_queue_pairs))
@@ -279,28 +281,28 @@ class MultipathFabric(PacketFabric):
 
 
 class Reduction(StrEnum):
-    """Place of the additions in collectives that leave the nodes."""
+    """Place of the additions in collectives between nodes."""
 
     ENDPOINTS = "endpoints"
-    """Accelerators."""
+    """In the accelerators."""
     SWITCHES = "switches"
-    """Packet switches, on the way (SHARP)."""
+    """In the packet switches, in transit (SHARP)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddingFabric(PacketFabric):
-    """A packet fabric whose switches may add, and whose optics can be chosen."""
+    """A packet fabric with a choice of in-network reduction and of the optical link budget."""
 
     hop: OpticalHop = field(default_factory=lambda: load_hop(OPTICS))
-    """Loss that a link between two modules may have."""
+    """Permitted loss of a link between two modules."""
     reduction: Reduction = Reduction.ENDPOINTS
-    """Who adds in collectives that leave the nodes."""
+    """Place of the additions in collectives between nodes."""
     adder: Adder = field(default_factory=lambda: load_adder("sharp"))
-    """How the switches add, where they do."""
+    """Adder in the switches, used if `reduction` is in the switches."""
 
     @property
     def optics(self) -> OpticalHop:
-        """Loss that a link between two modules may have."""
+        """Permitted loss of a link between two modules."""
         return self.hop
 
     @property
@@ -311,16 +313,16 @@ class AddingFabric(PacketFabric):
 
 @dataclass(frozen=True, kw_only=True)
 class RailFabric(MultipathFabric):
-    """Nodes joined by packet switches, one network card per accelerator, rails on leaves of their own.
+    """Nodes joined by packet switches, one network card per accelerator, each rail on its own leaf switches.
 
     Notes
     -----
-    Accelerator e stands in node ``e // size`` on rail ``e % size``. If all fit one switch there is one; else
-    a leaf holds as many whole rails as its downlinks take, or one rail of as many nodes as they take, and
-    spines join the leaves (a third and a fourth level as leaves outnumber the ports of those above). Uplinks
-    of a leaf are one pool of its downlinks' capacity over `oversubscription` where flows are sprayed or sent
-    adaptively. Else they stand apart, one to each spine, and levels above the first are spines that never
-    block.
+    Accelerator e is in node ``e // size`` on rail ``e % size``. If all fit one switch, there is one; else
+    a leaf connects as many whole rails as it has downlinks for, or one rail of as many nodes, and spines join
+    the leaves (with a third and a fourth level if there are more leaves than ports of a spine). If flows are
+    sprayed or routed adaptively, the uplinks of a leaf are one pool with the capacity of its downlinks over
+    `oversubscription`. Else they are separate, one to each spine, and the levels above the first are
+    non-blocking spines.
 
     Links between switches: leaf to spines [leaves, P], spines to leaf [leaves, P] for P pools.
     """
@@ -342,7 +344,7 @@ class RailFabric(MultipathFabric):
             raise ParameterError(msg)
 
     def _most_leaves(self, levels: int) -> int:
-        """Return the leaves that so many levels join, half of the ports of all but the highest going up."""
+        """Return the most leaves of `levels` levels; all but the highest have half their ports upwards."""
         return 1 if levels == 1 else self.switch.radix * (self.switch.radix // 2) ** (levels - 2)
 
     @property
@@ -366,9 +368,9 @@ class RailFabric(MultipathFabric):
 
     @cached_property
     def uplink_pools(self) -> np.ndarray | None:
-        """Leaf of each endpoint, whose uplinks are one pool, unless they stand apart or leaves differ."""
-        unlike = np.ptp(np.bincount(self.edges)) > 0
-        return None if self.spread.apart or unlike else self.edges
+        """Leaf of each endpoint if the uplinks of a leaf are one pool and all leaves are alike, else None."""
+        uneven = np.ptp(np.bincount(self.edges)) > 0
+        return None if self.spread.apart or uneven else self.edges
 
     @property
     def leaves(self) -> int:
@@ -396,12 +398,12 @@ class RailFabric(MultipathFabric):
 
     @property
     def trunks(self) -> int:
-        """Links between switches, both ways one."""
+        """Links between switches; both directions count as one."""
         return self.uplinks * (self.levels - 1)
 
     @cached_property
     def pools(self) -> int:
-        """Spines that stand apart; one where a flow uses all at once."""
+        """Separate spines; one if a flow uses all at once."""
         if not self.spread.apart:
             return 1
         return math.ceil(int(np.bincount(self.edges).max()) / self.oversubscription)
@@ -419,10 +421,13 @@ class RailFabric(MultipathFabric):
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
         """Return the links to a spine and from it."""
-        here, there = self.edges[sources], self.edges[destinations]
+        source_leaf, target_leaf = self.edges[sources], self.edges[destinations]
         spine = self._spine(sources, destinations)
-        rises, falls = here * self.pools + spine, (self.leaves + there) * self.pools + spine
-        return [np.where(here != there, links, NO_LINK) for links in (rises, falls)]
+        uplinks, downlinks = (
+            source_leaf * self.pools + spine,
+            (self.leaves + target_leaf) * self.pools + spine,
+        )
+        return [np.where(source_leaf != target_leaf, links, NO_LINK) for links in (uplinks, downlinks)]
 
     def _spine(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the spine that flows take, shape [F]."""

@@ -31,7 +31,8 @@ from simulator.topology.torus import (
 from simulator.units import BITS_PER_BYTE
 
 LEAST_SIDE = 4
-"""Shortest side of a torus that a search tries: that of a cube (Jouppi et al., ISCA 2023). Dimensionless."""
+"""Shortest side of a torus that a search tries, the side of a TPU v4 cube (Jouppi et al., ISCA 2023).
+Dimensionless."""
 
 
 class Medium(StrEnum):
@@ -54,12 +55,13 @@ class Wrap(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TorusFabric(GraphFabric):
-    """Accelerators on a grid, each with two links along every axis; there is no other network.
+    """Accelerators on a three-dimensional grid, each linked to two neighbours along every axis.
 
     Notes
     -----
-    Accelerator e stands at ``(e // (y z), e // z % y, e % z)``. Flows go axis after axis, over all shortest
-    ways at once or over one that their places give. Nothing stands for a scale-up domain: the torus is it.
+    Accelerator e is at ``(e // (y z), e // z % y, e % z)``. Flows go axis after axis (dimension order), over
+    all shortest routes at once or over one route chosen by their end points. The torus is the only network:
+    there are no nodes with a scale-up domain of their own.
 
     References
     ----------
@@ -71,22 +73,23 @@ class TorusFabric(GraphFabric):
     endpoints: int
     """Accelerators."""
     x: int | None = None
-    """Accelerators along the first axis, whose neighbours are y z apart; None: as near to a cube as it goes,
-    or as a step runs fastest (`laid_for`). Dimensionless."""
+    """Accelerators along the first axis, whose neighbours are y z apart. None for sides as near to a cube as
+    possible or, in a step, for the fastest of `laid_for`. Dimensionless."""
     y: int | None = None
-    """Accelerators along the second axis, None as for x; the third has what is left. Dimensionless."""
+    """Accelerators along the second axis, None as for x; the length of the third axis follows.
+    Dimensionless."""
     wrap: Wrap = Wrap.REGULAR
-    """How the ends are joined."""
+    """Joining of the ends of an axis."""
     link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
     """Link and the router port at its ends."""
     medium: Medium = Medium.ELECTRICAL
-    """What the links are made of."""
+    """Medium of the links."""
     transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
-    """Module at both ends of a link, where links are optical."""
+    """Module at both ends of an optical link."""
     hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
-    """Loss that an optical link may have."""
+    """Permitted loss of an optical link."""
     spreading: TorusSpreading = TorusSpreading.SPRAYED
-    """How a flow uses the shortest ways that there are."""
+    """Spreading of a flow over the shortest routes."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -105,13 +108,13 @@ class TorusFabric(GraphFabric):
             _ = self.optical_budget
 
     def variants(self) -> dict[str, Fabric]:
-        """Return the fabric with other sides, or two axes; one of two axes keeps to two."""
+        """Return the fabric with other sides, in three dimensions or two; a two-dimensional one stays so."""
         boxes = [] if self.shape[0] == 1 else box_sides(self.endpoints, LEAST_SIDE)
         sides = [*boxes, *face_sides(self.endpoints, LEAST_SIDE)]
         return {f"{x} x {y}": replace(self, x=x, y=y) for x, y, _ in sides if (x, y) != self.shape[:2]}
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the fabric, and where nobody chose its sides, those that close round the smallest block."""
+        """Return the fabric and, unless its sides were chosen, tori whose sides close rings of the blocks."""
         if self.x is not None or self.y is not None or self.wrap is Wrap.TWISTED:
             return (self,)
         shapes = sides_round(self.endpoints, blocks, least=LEAST_SIDE)
@@ -125,7 +128,7 @@ class TorusFabric(GraphFabric):
 
     @cached_property
     def traits(self) -> Traits:
-        """No switches join a host to any but its neighbours, so that a job waits for its repair."""
+        """Fixed placement: no other host can replace a failed one, so that a job waits for repair."""
         return Traits(splicing=Splicing.FIXED)
 
     @cached_property
@@ -152,7 +155,7 @@ class TorusFabric(GraphFabric):
 
     @property
     def link_bytes_per_s(self) -> float:
-        """Rate of a link that a long transfer reaches, one way."""
+        """Rate of a long transfer on a link, one way."""
         line = self.link.bandwidth_bytes_per_s
         if self.medium is Medium.OPTICAL:
             line = min(line, self.transceiver.bandwidth_bytes_per_s)
@@ -160,7 +163,7 @@ class TorusFabric(GraphFabric):
 
     @property
     def links(self) -> int:
-        """Links, both ways one."""
+        """Links; both directions count as one."""
         return self.torus.axes * self.endpoints if self.endpoints > 1 else 0
 
     @cached_property
@@ -181,13 +184,13 @@ class TorusFabric(GraphFabric):
         return self.ways.paths(sources, destinations)
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
+        """Return the loads of flows of equal rate on links; sprayed flows use all shortest routes equally."""
         if self.spreading is TorusSpreading.SPRAYED:
             return self.ways.sprayed(flows, self.graph(circuits))
         return super().loads(circuits, flows)
 
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
-        """Return the shape of the box that a group fills in order, or None; collectives go by it."""
+        """Return the shape of the box that a group fills in order, by which collectives run, or None."""
         return self.ways.grid(group)
 
     def bill(self) -> dict[str, BillItem]:
@@ -199,5 +202,5 @@ class TorusFabric(GraphFabric):
         return bill
 
     def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        """Return the dynamic energy of carrying all the flows once, summed over the links of their routes."""
         return self.ways.carried_bytes(flows) * BITS_PER_BYTE * self.link.energy_j_per_bit

@@ -180,7 +180,9 @@ class Ranges(Tabular):
         numbers = [one.number for one in self.swings]
         counts = Counter(one.path for one in numbers)
         paths = shown_paths(counts)
-        return {one: paths[one.path] + (f" ({one.told})" if counts[one.path] > 1 else "") for one in numbers}
+        return {
+            one: paths[one.path] + (f" ({one.value_text})" if counts[one.path] > 1 else "") for one in numbers
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each number, contest and objective; a ratio is None where a kind cannot run."""

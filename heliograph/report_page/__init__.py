@@ -1,5 +1,5 @@
-"""One HTML page of a run: what came out first, tables, figures, and where each number comes from.
+"""One HTML page of a run: main results first, then tables, figures, and the origin of each number.
 
-`page` has the parts of a page, writes them, and knows the formula and inputs of every number of a step;
-`drawings` its figures in SVG. It needs no network: style and script stand in it.
+`page` defines and writes the parts of a page, and the formula and inputs of every number of a step;
+`drawings` draws its figures in SVG. The page holds its style sheet and script, and needs no network.
 """

@@ -1,4 +1,4 @@
-"""Figures of a page in SVG: bars, lines and spans whose marks tell values on hover and by keys."""
+"""Figures of a page in SVG: bars, lines and spans with tooltips, reached by mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SHADES = (
     "42%, var(--ink)",
     "82%, var(--paper)",
 )
-"""Shade of a colour that stands for each hatching of `heliograph.figures.HATCHES`."""
+"""Shade of a colour in place of each hatching of `heliograph.figures.HATCHES`."""
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """Return the colour of every part, as the page's style writes it."""
+    """Return the CSS colour of every part."""
     return {
         name: _shaded(f"var(--c{PALETTE.index(colour)})", _SHADES[HATCHES.index(hatch)])
         for name, (colour, hatch) in zip(names, looks_of(names), strict=True)
@@ -35,16 +35,16 @@ def _shaded(colour: str, shade: str) -> str:
 
 
 WIDTH = 440.0
-"""Width of a figure in its own units; a phone shows it at four fifths, a desk a little larger than it is."""
+"""Width of a figure in SVG units; phones scale it to four fifths, larger screens slightly up."""
 TEXT = 12.0
-"""Height of letters in the same units."""
+"""Height of letters in SVG units."""
 _LEFT, _RIGHT = 8.0, 8.0
 _ROW, _BAR = 40.0, 17.0
 _PLOT_HEIGHT, _BELOW, _MARGIN_LEFT = 250.0, 46.0, 62.0
 WIDE = 30.0
-"""Ratio of the largest to the smallest number from which an axis is logarithmic; dimensionless."""
+"""Least ratio of the largest to the smallest number for a logarithmic axis; dimensionless."""
 COLOURS = 12
-"""Colours that the style has, ``--c0`` and so on; then they repeat."""
+"""Number of colours ``--c0``, ``--c1`` ... in the style sheet; further parts repeat them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Bar:
     label: str
     """Name above it."""
     parts: Mapping[str, float]
-    """Lengths by part, none negative."""
+    """Length of each part, at least 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +66,25 @@ class Line:
     points: Sequence[tuple[float, float]]
     """Points in the order in which they are joined."""
     joined: bool = True
-    """Whether they are joined; else each stands for itself."""
+    """Whether a line joins the points."""
     colour: str = ""
-    """Its colour; by default that of its place among the lines."""
+    """CSS colour; by default that of its place among the lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Two ends of a change around nothing."""
+    """Change of a result at the low and the high end of a number's range."""
 
     label: str
-    """Name above it."""
+    """Name of the number, above the bar."""
     low: float | None
-    """Change at the low end; None where nothing works there."""
+    """Change at the low end; None if the core does not work there."""
     high: float | None
-    """Change at the high end."""
+    """Change at the high end; None if the core does not work there."""
     low_told: str = ""
-    """Value at the low end, in words."""
+    """Text of the low end for the tooltip."""
     high_told: str = ""
-    """Value at the high end, in words."""
+    """Text of the high end for the tooltip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +92,11 @@ class Drawing:
     """One figure of a page."""
 
     title: str
-    """Caption, and what is drawn for who cannot see it."""
+    """Caption, also the description for screen readers."""
     svg: str
     """The picture."""
     legend: Sequence[tuple[str, str]] = ()
-    """Name and colour of what is drawn."""
+    """Name and colour of each part or line."""
     note: str = ""
     """Sentence beneath it."""
 
@@ -107,18 +107,18 @@ def colour(place: int) -> str:
 
 
 def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit: str) -> Drawing:
-    """Return bars stacked by part, each with its sum behind it.
+    """Return bars stacked by part, each with its sum at its end.
 
     Parameters
     ----------
     title : str
-        What is drawn, for who cannot see it.
+        Caption, also the description for screen readers.
     stacked : sequence of Bar
         From the top.
     colours : mapping of str to str
         Colour of each part; parts are drawn in this order.
     unit : str
-        Of the lengths, SI.
+        SI unit of the lengths.
     """
     sums = [math.fsum(one.parts.values()) for one in stacked]
     longest = max([*sums, 0.0]) or 1.0
@@ -133,9 +133,9 @@ def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit
             if length <= 0.0:
                 continue
             share = f"{100.0 * length / total:.1f} %"
-            said = f"{one.label}, {part}: {format_si(length, unit)}, {share}"
+            tooltip = f"{one.label}, {part}: {format_si(length, unit)}, {share}"
             box = _rect(_LEFT + start * scale, top, max(length * scale, 0.4), _BAR, fill)
-            marks.append(_mark(said, box))
+            marks.append(_mark(tooltip, box))
             start += length
         marks.append(_text(_LEFT + start * scale + 5.0, top + _BAR - 4.0, format_si(total, unit)))
     svg = _svg(title, _ROW * len(stacked) + 4.0, marks)
@@ -143,12 +143,12 @@ def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit
 
 
 def spans(title: str, swings: Sequence[Span], *, unit: str) -> Drawing:
-    """Return bars to both sides of a middle line, on a scale that is linear near it and logarithmic far out.
+    """Return bars to both sides of zero, on a scale that is linear near zero and logarithmic far from it.
 
     Notes
     -----
-    The length of a bar is ``asinh(change / c)``, with c the median of the changes: one number that moves an
-    answer by hundreds of per cent leaves the others readable. Ticks tell the values.
+    The length of a bar is ``asinh(change / c)``, with c the median of the changes, so that small changes stay
+    readable beside one of hundreds of per cent.
     """
     ends = [end for one in swings for end in (one.low, one.high) if end is not None]
     linear = linear_width(ends)
@@ -174,23 +174,23 @@ def spans(title: str, swings: Sequence[Span], *, unit: str) -> Drawing:
             (one.high, one.high_told, "var(--high)"),
         ):
             if end is None:
-                said = f"{one.label} at {told}: the core does not work"
-                marks.append(_mark(said, _text(across(0.0), top + 12.0, "\u00d7", "cross middle", fill)))
+                tooltip = f"{one.label} at {told}: the core does not work"
+                marks.append(_mark(tooltip, _text(across(0.0), top + 12.0, "\u00d7", "cross middle", fill)))
             elif end:
-                said = f"{one.label} at {told}: {end:+.3g} {unit}"
+                tooltip = f"{one.label} at {told}: {end:+.3g} {unit}"
                 left, right = sorted((across(0.0), across(end)))
-                marks.append(_mark(said, _rect(left, top + 1.0, max(right - left, 0.6), 14.0, fill)))
+                marks.append(_mark(tooltip, _rect(left, top + 1.0, max(right - left, 0.6), 14.0, fill)))
     legend = [("low end of its range", "var(--low)"), ("high end", "var(--high)")]
     return Drawing(title=title, svg=_svg(title, height + 2.0 * TEXT + 14.0, marks), legend=legend)
 
 
 def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str, str]) -> Drawing:
-    """Return lines through points over two axes, logarithmic where numbers are wide apart.
+    """Return lines through points over two axes, each logarithmic if its numbers span a wide range.
 
     Parameters
     ----------
     title : str
-        What is drawn, for who cannot see it.
+        Caption, also the description for screen readers.
     drawn : sequence of Line
         The lines.
     x, y : (str, str)
@@ -216,17 +216,17 @@ def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str
         marks.append(_joined(one, across, up, paint))
         for point in one.points:
             if across.has(point[0]) and up.has(point[1]):
-                said = f"{one.label}: {_full(point[0], x)}, {_full(point[1], y)}".removeprefix(": ")
+                tooltip = f"{one.label}: {_full(point[0], x)}, {_full(point[1], y)}".removeprefix(": ")
                 dot = (
                     f'<circle cx="{across.place(point[0]):.1f}" cy="{up.place(point[1]):.1f}" r="4" '
                     f'fill="{paint}"/>'
                 )
-                marks.append(_mark(said, dot))
+                marks.append(_mark(tooltip, dot))
     return Drawing(title=title, svg=_svg(title, _PLOT_HEIGHT + _BELOW, marks, top=12.0), legend=legend)
 
 
 def _joined(one: Line, across: _Axis, up: _Axis, stroke: str) -> str:
-    """Return the line of one set of points, broken where there is none."""
+    """Return the path through a line's points, with gaps at points that the axes cannot show."""
     if not one.joined:
         return ""
     pieces, pen = [], "M"
@@ -241,7 +241,7 @@ def _joined(one: Line, across: _Axis, up: _Axis, stroke: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Axis:
-    """One axis: what of it is shown, and where."""
+    """One axis: range of values, and the coordinates of its ends."""
 
     low: float
     high: float
@@ -252,7 +252,7 @@ class _Axis:
 
     @classmethod
     def of(cls, values: Sequence[float], start: float, end: float) -> _Axis:
-        """Return the axis that shows all values between two places."""
+        """Return the axis that shows all values between coordinates `start` and `end`."""
         finite = [one for one in values if math.isfinite(one)] or [0.0, 1.0]
         least, most = min(finite), max(finite)
         alike = most - least <= SAME * max(abs(least), abs(most))
@@ -270,7 +270,7 @@ class _Axis:
         return math.isfinite(value) and (value > 0.0 or not self.logarithmic)
 
     def place(self, value: float) -> float:
-        """Return where a value stands."""
+        """Return the coordinate of a value."""
         if self.logarithmic:
             share = math.log(value / self.low) / math.log(self.high / self.low)
         else:
@@ -290,7 +290,7 @@ class _Axis:
         return [one for one in found if self.low <= one <= self.high * (1.0 + 1e-12)]
 
     def told(self, value: float, unit: str) -> str:
-        """Return a value as the axis tells it; logarithmic ones bring prefixes of their own."""
+        """Return the text of a tick; on a logarithmic axis each tick has a prefix of its own."""
         if self.logarithmic and unit in PREFIXED:
             return format_tick(value, unit)
         largest = max(abs(self.low), abs(self.high))
@@ -310,16 +310,16 @@ class _Axis:
 
 
 def _by_equal_factors(values: Sequence[float]) -> bool:
-    """Return whether positive values are those of a logarithmic range, each as many times the last."""
+    """Return whether positive values form a geometric series, as those of a logarithmic range do."""
     ordered = sorted(set(values))
     factors = [second / first for first, second in itertools.pairwise(ordered)]
     return len(factors) >= FACTORS and max(factors) - min(factors) < 1e-6 * max(factors)
 
 
 SAME = 1e-9
-"""Difference over the value below which values are one and the same, but for rounding; a choice."""
+"""Relative difference below which values count as equal; a choice."""
 FACTORS = 3
-"""Equal factors in a row from which values are those of a logarithmic range; a choice."""
+"""Least number of equal ratios for values to count as a logarithmic range; a choice."""
 PREFIXED = ("s", "J", "W", "B", "Hz", "m", "A", "V", "J/token")
 """Units that take a prefix on an axis."""
 
@@ -342,20 +342,20 @@ def _full(value: float, name: tuple[str, str]) -> str:
 
 
 def _svg(title: str, height: float, marks: Sequence[str], *, top: float = 0.0) -> str:
-    """Return a picture as a group of marks, of which one at a time takes the keyboard's focus."""
+    """Return a picture as a group of marks, of which one at a time can have the keyboard focus."""
     return (
-        f'<svg viewBox="0 {-top:g} {WIDTH:g} {height + top:.0f}" role="group" aria-label="{_said(title)}" '
+        f'<svg viewBox="0 {-top:g} {WIDTH:g} {height + top:.0f}" role="group" aria-label="{_escaped(title)}" '
         f'preserveAspectRatio="xMinYMin meet">{"".join(marks)}</svg>'
     )
 
 
-def _mark(said: str, shape: str) -> str:
-    words = _said(said)
+def _mark(tooltip: str, shape: str) -> str:
+    words = _escaped(tooltip)
     return f'<g class="mark" role="img" aria-label="{words}" data-tip="{words}">{shape}</g>'
 
 
 def _rect(x: float, y: float, width: float, height: float, fill: str) -> str:
-    return f'<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:g}" fill="{_said(fill)}"/>'
+    return f'<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:g}" fill="{_escaped(fill)}"/>'
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -364,8 +364,8 @@ def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 def _text(x: float, y: float, words: str, kind: str = "", fill: str = "") -> str:
     painted = f' style="fill:{fill}"' if fill else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{painted}>{_said(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{painted}>{_escaped(words)}</text>'
 
 
-def _said(words: str) -> str:
+def _escaped(words: str) -> str:
     return escape(plain_text(words))

@@ -1,8 +1,8 @@
-"""Page of a run as one HTML file: tables whose numbers unfold to their origin, figures, configuration.
+"""Page of a run as one HTML file: tables whose numbers open to show their origin, figures, configuration.
 
-A number in a table is a button where its origin is known: it unfolds to formula, status, source, the numbers
-that it follows from and the parameters behind it. What is unfolded stands once in the page, as data; the
-script (``page.js``) sets it as text, never as markup.
+A number in a table is a button if its origin is known: it opens to show formula, status, source, the numbers
+that it follows from and the parameters behind it. The page holds these formulas once, as JSON; the script
+(``page.js``) inserts them as text, never as markup.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from heliograph.report_page.drawings import Drawing
 from simulator.errors import ParameterError, is_number
 
 SIMULATED, DERIVED, ASSUMED = "simulated", "derived", "assumed"
-"""Status of a number of a record: of an event simulation, a closed form, or standing on assumed prices."""
+"""Status of a number of a record: from the event simulation, from a formula, or based on assumed prices."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Law:
-    """Law of one column."""
+    """Formula of a column, a category of time or a part of the energy."""
 
     text: str
     status: str
     source: str
     follows: tuple[str, ...] = ()
-    """Columns, or mappings of parts, that it follows from."""
+    """Columns, or mappings of parts, from which it is computed."""
     inputs: tuple[str, ...] = ()
     """Patterns of the paths of parameters that enter it."""
 
 
 TABLE = Path(__file__).with_name("laws.csv")
-"""Laws of columns, of categories of time by how a name begins, of parts of the energy by their first word."""
+"""Laws by name: a column, the beginning of a category of time, or the first word of a part of the energy."""
 
 
 def read_laws(kind: str) -> dict[str, _Law]:
@@ -67,81 +67,97 @@ def read_laws(kind: str) -> dict[str, _Law]:
 LAWS: Mapping[str, _Law] = MappingProxyType(read_laws("column"))
 """Laws of the columns of `heliograph.records.COLUMNS` that are numbers."""
 TIME_LAWS: Mapping[str, _Law] = MappingProxyType(read_laws("time"))
-"""Law of each category of time, by how its name begins."""
+"""Law of each category of time, by the beginning of its name."""
 PART_LAWS: Mapping[str, _Law] = MappingProxyType(read_laws("energy"))
-"""Law of a part of the energy by its first word; parameters of others go by that word."""
+"""Law of a part of the energy, by the first word of its name (see `part_inputs` for other parts)."""
 
 
 def step_formulas(
     record: Mapping[str, Any], parameters: Sequence[Parameter], *, owner: str = ""
 ) -> dict[str, Formula]:
-    """Return what every number of a step's record unfolds to, and the parameters behind them.
+    """Return the formulas of all numbers of a step's record and the parameters that enter them, by key.
 
     Parameters
     ----------
     record : mapping
-        As `StepResult.record` gives it.
+        Record of `StepResult.record`.
     parameters : sequence of Parameter
-        Of the system as it was run.
+        Parameters of the system as it was run.
     owner : str
         First part of the keys, ``owner/column`` and ``owner/path``; the system's name if not given.
     """
-    own = owner or str(record["system"])
+    owner = owner or str(record["system"])
     paths = [one.path for one in parameters]
 
     def keys(patterns: Sequence[str]) -> tuple[str, ...]:
-        return tuple(f"{own}/{path}" for path in paths if any(fnmatchcase(path, one) for one in patterns))
+        return tuple(f"{owner}/{path}" for path in paths if any(fnmatchcase(path, one) for one in patterns))
 
     found = {
-        f"{own}/{column}": _column_formula(record, own, column, keys(law.inputs))
+        f"{owner}/{column}": _column_formula(record, owner, column, keys(law.inputs))
         for column, law in LAWS.items()
         if is_number(record.get(column))
     }
     for part, seconds in record.get("time_by_category_s", {}).items():
-        law = next(law for start, law in TIME_LAWS.items() if part.startswith(start))
-        found[f"{own}/step_time_s/{part}"] = Formula(
-            label=f"{part} ({own})",
-            text=law.text,
-            status=law.status,
-            source=law.source,
-            value=format_si(seconds, "s"),
-            inputs=keys(law.inputs),
-        )
+        found[f"{owner}/step_time_s/{part}"] = _time_formula(owner, part, seconds, keys)
     for part, joules in record.get("energy_by_component_j_per_token", {}).items():
-        found[f"{own}/energy_per_token_j/{part}"] = Formula(
-            label=f"{part} ({own})",
-            text="(energy of its events in the step + its static power \u00d7 accelerators \u00d7 step time) "
-            "/ tokens; tokens of a step = global_batch \u00d7 sequence_length of the plan",
-            status=DERIVED,
-            source=LAWS["energy_per_token_j"].source,
-            value=format_si(joules, "J"),
-            follows=(f"{own}/step_time_s",),
-            inputs=keys(part_inputs(part)) or keys(("photonic.*",)),
-        )
-    for part, many in record.get("memory_by_kind_bytes", {}).items():
-        found[f"{own}/memory_bytes/{part}"] = Formula(
-            label=f"{part} ({own})",
-            text="bytes of it on the fullest stage, by the plan's axes, sharding and recomputation",
-            status=DERIVED,
-            source=LAWS["memory_bytes"].source,
-            value=format_si(many, "B"),
-        )
-    return found | parameter_formulas(own, parameters)
+        found[f"{owner}/energy_per_token_j/{part}"] = _energy_formula(owner, part, joules, keys)
+    for part, size_bytes in record.get("memory_by_kind_bytes", {}).items():
+        found[f"{owner}/memory_bytes/{part}"] = _memory_formula(owner, part, size_bytes)
+    return found | parameter_formulas(owner, parameters)
 
 
-def _column_formula(record: Mapping[str, Any], own: str, column: str, inputs: tuple[str, ...]) -> Formula:
+_Keys = Callable[[Sequence[str]], tuple[str, ...]]
+"""Keys of the parameters whose paths match any of some patterns."""
+
+
+def _column_formula(record: Mapping[str, Any], owner: str, column: str, inputs: tuple[str, ...]) -> Formula:
     law = LAWS[column]
-    follows = [f"{own}/{one}" for one in law.follows if is_number(record.get(one))]
+    follows = [f"{owner}/{one}" for one in law.follows if is_number(record.get(one))]
     for parts in (record.get(one) for one in law.follows):
-        follows += [f"{own}/{column}/{part}" for part in parts] if isinstance(parts, Mapping) else []
+        follows += [f"{owner}/{column}/{part}" for part in parts] if isinstance(parts, Mapping) else []
     return Formula(
-        label=f"{COLUMNS[column]} ({own})",
+        label=f"{COLUMNS[column]} ({owner})",
         text=law.text,
         status=law.status,
         source=law.source,
         value=told(column, record[column]),
         follows=tuple(follows),
         inputs=inputs,
+    )
+
+
+def _time_formula(owner: str, category: str, seconds: float, keys: _Keys) -> Formula:
+    law = next(law for start, law in TIME_LAWS.items() if category.startswith(start))
+    return Formula(
+        label=f"{category} ({owner})",
+        text=law.text,
+        status=law.status,
+        source=law.source,
+        value=format_si(seconds, "s"),
+        inputs=keys(law.inputs),
+    )
+
+
+def _energy_formula(owner: str, part: str, joules: float, keys: _Keys) -> Formula:
+    return Formula(
+        label=f"{part} ({owner})",
+        text="(energy of its events in the step + its static power \u00d7 accelerators \u00d7 step time) "
+        "/ tokens; tokens of a step = global_batch \u00d7 sequence_length of the plan",
+        status=DERIVED,
+        source=LAWS["energy_per_token_j"].source,
+        value=format_si(joules, "J"),
+        follows=(f"{owner}/step_time_s",),
+        inputs=keys(part_inputs(part)) or keys(("photonic.*",)),
+    )
+
+
+def _memory_formula(owner: str, kind: str, size_bytes: float) -> Formula:
+    return Formula(
+        label=f"{kind} ({owner})",
+        text="bytes of it on the fullest stage, by the plan's axes, sharding and recomputation",
+        status=DERIVED,
+        source=LAWS["memory_bytes"].source,
+        value=format_si(size_bytes, "B"),
     )
 
 
@@ -184,15 +200,16 @@ _SHOWN: Mapping[str, Callable[[float], str]] = MappingProxyType(
         "effective_bits": lambda value: f"{value:.2f} bit",
     }
 )
-"""Columns that are told in their own way."""
+"""Formats of columns whose values do not follow the usual rule."""
 THOUSAND = 1e3
-"""Dollars from which on cents are not told."""
+"""Dollars from which on cents are left out."""
 
 
 def numbers(column: str, value: object, key: str) -> Number:
-    """Return a value of a column as a cell that unfolds."""
+    """Return a value of a column as a cell that opens to the formula of a key."""
     order = float(value) if is_number(value) else None
-    return Number(text=told(column, value) or "\u2013", value=order, key=key if order is not None else "")
+    shown = told(column, value) or "\u2013"
+    return Number(text=shown, value=order, key=key if order is not None else "")
 
 
 SUFFIX = ".html"
@@ -201,22 +218,22 @@ SUFFIX = ".html"
 
 @dataclass(frozen=True, kw_only=True)
 class Formula:
-    """Origin of a number: how it follows from others."""
+    """Origin of a number: its formula and the numbers that enter it."""
 
     label: str
     """Name of the number."""
     text: str
-    """Equation or rule, in the field's symbols."""
+    """Equation or rule."""
     status: str
     """Simulated, derived, assumed, or the status of a table's row."""
     source: str
-    """Where the equation or the number comes from."""
+    """Source of the equation or of the number."""
     value: str = ""
     """Value with its unit."""
     range: str = ""
     """Ends of the published range."""
     follows: tuple[str, ...] = ()
-    """Keys of the numbers that it follows from."""
+    """Keys of the numbers from which it is computed."""
     inputs: tuple[str, ...] = ()
     """Keys of the parameters that enter it."""
 
@@ -226,15 +243,15 @@ class Number:
     """A number in a table or a figure."""
 
     text: str
-    """As a reader sees it, with its unit."""
+    """Value with its unit, for a reader."""
     value: float | None = None
-    """By which a column is sorted; None where there is none."""
+    """Value by which a column is sorted, or None."""
     key: str = ""
     """Key of its `Formula`, if the page has one."""
 
 
 Cell = str | Number
-"""Text, or a number that unfolds."""
+"""Text, or a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,11 +261,11 @@ class Sheet:
     title: str
     """Caption."""
     heads: Sequence[str]
-    """Heads of all columns; the first is that of the rows' names."""
+    """Heads of all columns, of which the first holds the names of rows."""
     rows: Sequence[Sequence[Cell]]
-    """Cells of each row, the first being its name."""
+    """Cells of each row; the first is its name."""
     folded: bool = False
-    """Whether it is shown only when a reader opens it."""
+    """Whether the table is hidden until a reader opens it."""
 
 
 Block = str | Sheet | Drawing | Sequence[Drawing]
@@ -257,31 +274,31 @@ Block = str | Sheet | Drawing | Sequence[Drawing]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Heading with what stands under it."""
+    """Heading with paragraphs, tables and figures."""
 
     title: str
     """Heading."""
     blocks: Sequence[Block]
-    """Paragraphs, tables, figures; figures in a sequence stand side by side where there is room."""
+    """Paragraphs, tables, figures; a sequence of figures is shown side by side where there is room."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Everything that a page shows."""
+    """Content of a page."""
 
     title: str
-    """Heading of the page: what was run."""
+    """Heading of the page: the study that was run."""
     answers: Sequence[str]
-    """What came out, in sentences."""
+    """Main results, in sentences."""
     sections: Sequence[Section]
-    """The rest, in order."""
+    """Further sections, in order."""
     asked: Sequence[tuple[str, str]] = ()
-    """What was asked beyond the study's options, by name."""
+    """Names and values under "What was asked", besides those of `framed`."""
     formulas: Mapping[str, Formula] = field(default_factory=dict)
-    """Origins of the numbers by key."""
+    """Formulas of the numbers by key."""
 
     def html(self) -> str:
-        """Return the page as HTML, style and script within."""
+        """Return the page as HTML with style sheet and script inline."""
         contents = [(f"s{at}", one) for at, one in enumerate(self.sections)]
         links = "".join(f'<li><a href="#{key}">{text(one.title)}</a></li>' for key, one in contents)
         asked = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in self.asked)
@@ -311,20 +328,20 @@ class Page:
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""Nothing is fetched from anywhere, which a browser then holds the page to."""
+"""Content security policy, by which a browser loads nothing for the page from outside."""
 
 
 def framed(page: Page, words: Sequence[str], document: Mapping[str, Any]) -> Page:
-    """Return a page with what was asked at its head, and what somebody needs to run it again at its end.
+    """Return a page with command, model and plan at its head, and options and versions at its end.
 
     Parameters
     ----------
     page : Page
-        What a study tells.
+        Results of a study.
     words : sequence of str
-        The command that asks it again.
+        Command that repeats the study.
     document : mapping
-        The record with its head (`experiments.study.document`).
+        Record of the study with its head (`experiments.study.document`).
     """
     asked = [("command", shlex.join(words))]
     for key in ("model", "plan", "accelerators"):
@@ -337,7 +354,7 @@ def framed(page: Page, words: Sequence[str], document: Mapping[str, Any]) -> Pag
 
 
 def _configuration(document: Mapping[str, Any]) -> Section:
-    """Return configuration and versions."""
+    """Return the section of options, versions and hashes of the parameter tables."""
     options = [[key, _option(value)] for key, value in document["options"].items()]
     commit = git_commit()
     made = [*versions().items(), *([("commit", commit)] if commit else [])]
@@ -360,12 +377,12 @@ def _option(value: object) -> str:
 
 
 def write_page(page: Page, path: Path) -> Path:
-    """Write a page, whole or not at all; return its path.
+    """Write a page atomically and return its path.
 
     Raises
     ------
     HeliographError
-        If the file is not called a page, or cannot be written.
+        If the path is not that of a page (`check_page_path`), or the file cannot be written.
     """
     check_page_path(path)
     write_atomically(path, page.html())
@@ -373,12 +390,12 @@ def write_page(page: Page, path: Path) -> Path:
 
 
 def check_page_path(path: Path) -> None:
-    """Refuse a path that is no page's.
+    """Check that a page can be written to a path.
 
     Raises
     ------
     ParameterError
-        If its suffix is not that of a page, or it is a directory.
+        If its suffix is not `SUFFIX`, or it is a directory.
     HeliographError
         If its directory is missing or read-only.
     """
@@ -389,7 +406,7 @@ def check_page_path(path: Path) -> None:
 
 
 def text(value: object) -> str:
-    """Return a value as text that HTML shows as it stands."""
+    """Return a value as text, escaped for HTML."""
     return escape(plain_text(str(value)))
 
 
@@ -423,7 +440,7 @@ def _drawing(one: Drawing) -> str:
 
 
 def _sheet(key: str, one: Sheet, formulas: Mapping[str, Formula]) -> str:
-    """Return a table with the field that filters its rows; each head sorts by its column."""
+    """Return a table with a search field for its rows; each head sorts by its column."""
     heads = "".join(
         f'<th scope="col"><button type="button" class="sort">{text(head)}</button></th>' for head in one.heads
     )
@@ -445,9 +462,9 @@ def _sheet(key: str, one: Sheet, formulas: Mapping[str, Formula]) -> str:
 
 
 _LONG, _WIDE_CELL = 60, '<td class="long">'
-"""Letters from which on a cell is given more room, and how."""
+"""Characters above which a cell is wider, and the tag of such a cell."""
 _FEW = 5
-"""Rows from which on a table has a field that filters them."""
+"""Rows above which a table has a search field."""
 
 
 def _row(row: Sequence[Cell], formulas: Mapping[str, Formula]) -> str:
@@ -475,9 +492,9 @@ def _cell(one: Cell, formulas: Mapping[str, Formula]) -> str:
 
 
 def _data(formulas: Mapping[str, Formula]) -> str:
-    """Return what numbers unfold to as JSON that cannot end the element it stands in.
+    """Return the formulas as JSON, escaped so that it cannot close its ``script`` element.
 
-    Keys are told once, in a list; elsewhere they are places in it, and texts are told once as well.
+    Keys and texts are listed once each; formulas refer to them by index.
     """
     places = {key: at for at, key in enumerate(formulas)}
     words: dict[str, int] = {}
@@ -494,8 +511,8 @@ def _data(formulas: Mapping[str, Formula]) -> str:
         for one in formulas.values()
     ]
     data = {"keys": list(formulas), "items": items, "words": list(words)}
-    told = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return told.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    json_text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return json_text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @cache
@@ -504,14 +521,14 @@ def _shipped(name: str) -> str:
 
 
 def parameter_formulas(owner: str, parameters: Iterable[Parameter]) -> dict[str, Formula]:
-    """Return what each parameter of something unfolds to, by ``owner/path``."""
+    """Return the formula of each parameter, with its status and source, by ``owner/path``."""
     return {
         f"{owner}/{one.path}": Formula(
             label=one.path,
             text="a number of the description, as it stands",
             status=one.status,
             source=one.source,
-            value=one.told,
+            value=one.value_text,
             range=parameter_range(one),
         )
         for one in parameters
@@ -519,13 +536,13 @@ def parameter_formulas(owner: str, parameters: Iterable[Parameter]) -> dict[str,
 
 
 def parameter_range(one: Parameter) -> str:
-    """Return the ends of a parameter's published range; nothing where it has none."""
+    """Return the ends of a parameter's published range as text, empty without a range."""
     ends = ("\u2013" if end is None else format_quantity(end, one.unit) for end in (one.low, one.high))
     return "" if one.low is None and one.high is None else " to ".join(ends)
 
 
 def sheet_of(parameters: Mapping[str, Sequence[Parameter]], title: str) -> Sheet:
-    """Return the table of all parameters of several things, a row for each number that they share."""
+    """Return the table of the parameters of several systems or parts, equal ones merged to one row."""
     owners: dict[tuple[object, ...], list[str]] = {}
     known: dict[tuple[object, ...], Parameter] = {}
     for name, found in parameters.items():
@@ -537,42 +554,42 @@ def sheet_of(parameters: Mapping[str, Sequence[Parameter]], title: str) -> Sheet
     for same, one in known.items():
         value = one.value if isinstance(one.value, int | float) else None
         of = "all" if len(owners[same]) == len(parameters) > 1 else ", ".join(owners[same])
-        shown = Number(text=one.told, value=value)
+        shown = Number(text=one.value_text, value=value)
         rows.append([one.path, shown, parameter_range(one), one.status, one.source, of])
     heads = ("number", "value", "range", "status", "source", "of")
     return Sheet(title=title, heads=heads, rows=rows, folded=True)
 
 
 def told_sheet(table: ReportTable, head: str = "", *, key: str = "") -> Sheet:
-    """Return a table of the terminal as one of a page, notes as its last column.
+    """Return a table of the terminal as a table of a page, with notes in the last column.
 
     Parameters
     ----------
     table : ReportTable
-        As the terminal has it.
+        Table of the terminal.
     head : str
         Head of the column of names.
     key : str
-        Key of the formula that all its numbers unfold to.
+        Key of the formula of all its numbers.
     """
     noted = any(row.note for row in table.rows)
     rows: list[Sequence[Cell]] = [
-        [row.label.strip(), *(_told_cell(one, key) for one in row.values), *([row.note] if noted else [])]
+        [row.label.strip(), *(_cell_of(one, key) for one in row.values), *([row.note] if noted else [])]
         for row in table.rows
     ]
     heads = (head, *table.heads, *(["note"] if noted else []))
     return Sheet(title=table.title, heads=heads, rows=rows)
 
 
-def _told_cell(shown: str, key: str) -> Cell:
-    """Return a value of the terminal: as a number that is sorted as one, or as the text that it is."""
+def _cell_of(shown: str, key: str) -> Cell:
+    """Return the cell of a value's text: a `Number` if it begins with a digit, else the text."""
     if _NUMBER.match(shown) is None:
         return shown
     return Number(text=shown, value=_sorted_by(shown), key=key)
 
 
 def _sorted_by(shown: str) -> float | None:
-    """Return the number that a text begins with, where it has no prefix that scales it."""
+    """Return the number at the beginning of a text, or None if its unit has an SI prefix."""
     found = _PLAIN.fullmatch(shown)
     return float(found[1].replace(",", "")) if found else None
 
