@@ -92,33 +92,33 @@ KINDS = (
 )
 """Collectives that can be planned."""
 MOST_EXACT = 32
-"""Steps times planes up to which the exact search runs; beyond, moves are the heuristic's."""
+"""Most steps times planes for the exact search; beyond, a heuristic chooses the moves."""
 MOST_CHOICES = 64
 """Steps times planes beyond which an algorithm is left out; a choice, the search takes seconds there."""
 MOST_RANKS = 512
 """Most ranks of a collective."""
 PLANES = 2
-"""Switches side by side where nobody says how many."""
+"""Default number of parallel switches."""
 MEGABYTE = 1e6
-"""Bytes of a rank before a collective where nobody says how many."""
+"""Default bytes of a rank before a collective."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCollective:
-    """One algorithm on the planes."""
+    """Plan of one algorithm of a collective on planes of circuits."""
 
     algorithm: str
-    """Its name."""
+    """Name of the algorithm."""
     steps: tuple[CollectiveStep, ...]
-    """Permutations, one after the other."""
+    """Steps, each a permutation of the ranks."""
     together_s: float
     """Makespan if all planes transmit together and all move before each other permutation."""
     plan: OverlapPlan
-    """The planes' shares, moves beside transmissions."""
+    """Plan that lets planes move while others transmit."""
 
     @property
     def changes(self) -> int:
-        """Steps whose permutation is not that of the step before."""
+        """Number of steps whose permutation differs from that of the step before."""
         return _changes(self.steps)
 
     @property
@@ -129,18 +129,18 @@ class PlannedCollective:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectivePlans(Result):
-    """One collective under several algorithms."""
+    """Plans of one collective, by algorithm."""
 
     kind: CollectiveKind
-    """Collective."""
+    """Kind of collective."""
     ranks: int
-    """Ranks."""
+    """Number of ranks."""
     size_bytes: float
-    """Bytes of a rank before it."""
-    plant: OcsBank
-    """Planes."""
+    """Bytes of a rank before the collective."""
+    bank: OcsBank
+    """Switches; each is a plane with a circuit of every rank."""
     found: tuple[PlannedCollective, ...]
-    """A plan of each algorithm."""
+    """Plans of the algorithms."""
     left_out: tuple[str, ...]
     """Algorithms with too many steps to plan."""
 
@@ -160,7 +160,7 @@ class CollectivePlans(Result):
             "collective": str(self.kind),
             "ranks": self.ranks,
             "size_bytes": self.size_bytes,
-            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.bank),  # as records name it
             "best": self.best.algorithm,
             "left_out": list(self.left_out),
             "algorithms": self.rows(),
@@ -183,7 +183,7 @@ class CollectivePlans(Result):
 
     def report(self) -> list[Block]:
         """Return a table with a line for each algorithm, and which is fastest."""
-        plant = self.plant
+        bank = self.bank
         columns: dict[str, Callable[[PlannedCollective], str]] = {
             "steps": lambda one: str(len(one.steps)),
             "changes": lambda one: str(one.changes),
@@ -194,9 +194,9 @@ class CollectivePlans(Result):
         }
         title = (
             f"{str(self.kind).replace('_', ' ')} of {format_si(self.size_bytes, 'B')} on {self.ranks} ranks, "
-            f"{plant.switches} plane{'s' if plant.switches > 1 else ''}, "
-            f"{format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
-            f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
+            f"{bank.switches} plane{'s' if bank.switches > 1 else ''}, "
+            f"{format_si(bank.rate_bytes_per_s, 'B/s')} a circuit, "
+            f"reconfiguration {format_si(bank.reconfiguration_s, 's')}"
         )
         best = f"Least: {self.best.algorithm}."
         if self.left_out:
@@ -213,43 +213,43 @@ class CollectivePlans(Result):
 
     def figure(self) -> Figure:
         """Return the planes of the fastest algorithm over time, and the makespans of all."""
-        planes, several = self.plant.switches, len(self.found)
+        planes, several = self.bank.switches, len(self.found)
         heights = (_PLANE_IN * planes + 0.5, _ALGORITHM_IN * several + 0.5)
         figure = new_figure(sum(heights) + 0.9)
         grid = figure.add_gridspec(2, 1, height_ratios=heights)
         _draw_planes(figure.add_subplot(grid[0]), self, self.best)
         _draw_plan_makespans(figure.add_subplot(grid[1]), self)
-        told = {
+        legend = {
             "Circuits carry (a number for each step)": PALETTE[0],
             "Dark: circuits move": DARK_TIME,
             "All planes move together": PALETTE[1],
         }
-        figure.legend(handles=swatches(told), loc="outside upper center", ncols=3, handlelength=1.4)
+        figure.legend(handles=swatches(legend), loc="outside upper center", ncols=3, handlelength=1.4)
         return figure
 
 
 def plan_collective(
-    collective: str, ranks: int, plant: OcsBank, *, size_bytes: float = MEGABYTE, algorithm: str = ""
+    collective: str, ranks: int, bank: OcsBank, *, size_bytes: float = MEGABYTE, algorithm: str = ""
 ) -> CollectivePlans:
     """Return plans of a collective on planes of circuits, one for each algorithm.
 
     Parameters
     ----------
     collective : str
-        Its name.
+        Name of the collective.
     ranks : int
         Ranks, each with a circuit on every plane.
-    plant : OcsBank
-        Planes.
+    bank : OcsBank
+        Switches; each is a plane.
     size_bytes : float
         Bytes of a rank before the collective.
     algorithm : str
-        Only this algorithm; all if empty.
+        Name of the only algorithm to plan; all if empty.
 
     Notes
     -----
-    SWOT (arXiv:2510.19322) hides reconfiguration within a collective: planes that are not needed by a step
-    move to a later one meanwhile. The plan beside it has all planes move together before each step.
+    SWOT (arXiv:2510.19322) hides reconfigurations within a collective: planes that a step does not need
+    already move for a later step. The plan for comparison moves all planes together before each step.
     """
     known = [str(kind) for kind in KINDS]
     if collective not in known:
@@ -271,16 +271,16 @@ def plan_collective(
     found, left_out = [], []
     for name in [algorithm] if algorithm else names:
         steps = _steps(kind, name, ranks, size_bytes)
-        plan = _planned(steps, plant)
+        plan = _planned(steps, bank)
         if plan is None:
             left_out.append(f"{name} ({len(steps)} steps)")
             continue
         found.append(
-            PlannedCollective(algorithm=name, steps=steps, together_s=_together_s(steps, plant), plan=plan)
+            PlannedCollective(algorithm=name, steps=steps, together_s=_together_s(steps, bank), plan=plan)
         )
     if not found:
         msg = (
-            f"{', '.join(left_out)} on {plant.switches} plane(s) is too long to plan "
+            f"{', '.join(left_out)} on {bank.switches} plane(s) is too long to plan "
             f"(steps times planes at most {MOST_CHOICES}); take fewer ranks or planes"
         )
         raise ParameterError(msg)
@@ -288,7 +288,7 @@ def plan_collective(
         kind=kind,
         ranks=ranks,
         size_bytes=size_bytes,
-        plant=plant,
+        bank=bank,
         found=tuple(found),
         left_out=tuple(left_out),
     )
@@ -300,14 +300,14 @@ def _steps(kind: CollectiveKind, name: str, ranks: int, size_bytes: float) -> tu
     return collective_steps(kind, Algorithm(name), ranks, size_bytes)
 
 
-def _planned(steps: Sequence[CollectiveStep], plant: OcsBank) -> OverlapPlan | None:
+def _planned(steps: Sequence[CollectiveStep], bank: OcsBank) -> OverlapPlan | None:
     """Return the shortest plan that is found, or None where stages follow each other too often to plan."""
-    size, found = len(steps) * plant.switches, []
+    size, found = len(steps) * bank.switches, []
     stages = {step.stage for step in steps}
     if len(stages) < len(steps):
-        found.append(staged(steps, plant))
+        found.append(staged(steps, bank))
     if size <= MOST_CHOICES or not _changes(steps):
-        found.append(overlap(steps, plant, nodes=NODES if size <= MOST_EXACT else 0))
+        found.append(overlap(steps, bank, nodes=NODES if size <= MOST_EXACT else 0))
     return min(found, key=lambda plan: plan.makespan_s, default=None)
 
 
@@ -315,10 +315,10 @@ def _changes(steps: Sequence[CollectiveStep]) -> int:
     return sum(one.destinations != after.destinations for one, after in pairwise(steps))
 
 
-def _together_s(steps: Sequence[CollectiveStep], plant: OcsBank) -> float:
+def _together_s(steps: Sequence[CollectiveStep], bank: OcsBank) -> float:
     """Return the makespan if all planes share every step and move at once between steps."""
-    work_s = sum(one.size_bytes for one in steps) / plant.rate_bytes_per_s
-    return work_s / plant.switches + _changes(steps) * plant.reconfiguration_s
+    work_s = sum(one.size_bytes for one in steps) / bank.rate_bytes_per_s
+    return work_s / bank.switches + _changes(steps) * bank.reconfiguration_s
 
 
 _PLANE_IN = 0.3
@@ -329,8 +329,8 @@ _LEAST = 1e-9
 def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> None:
     """Draw which plane serves which step, and when it moves."""
     symbol, factor = prefix_of(one.plan.makespan_s)
-    reconfiguration_s, end_s = study.plant.reconfiguration_s, one.plan.makespan_s
-    for plane in range(study.plant.switches):
+    reconfiguration_s, end_s = study.bank.reconfiguration_s, one.plan.makespan_s
+    for plane in range(study.bank.switches):
         before = None
         for step, what in enumerate(one.steps):
             start_s, stop_s = one.plan.starts_s[step, plane], one.plan.ends_s[step, plane]
@@ -355,8 +355,8 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
     title = f"{label(one.algorithm)}: {len(one.steps)} steps, {one.saved_percent:z.1f} % saved"
     axes.set_title(title, loc="left")
     axes.set_xlim(0.0, end_s / factor)
-    axes.set_ylim(study.plant.switches - 0.5, -0.5)
-    axes.set_yticks(range(study.plant.switches))
+    axes.set_ylim(study.bank.switches - 0.5, -0.5)
+    axes.set_yticks(range(study.bank.switches))
     axes.set_ylabel("Plane")
     axes.set_xlabel(f"Time ({symbol}s)")
 
@@ -395,7 +395,7 @@ def policies_of(text: str) -> tuple[SchedulePolicy, ...]:
 
 
 def schedule_demand(
-    path: Path, plant: OcsBank, policy: str = ALL, progress: Progress | None = None
+    path: Path, bank: OcsBank, policy: str = ALL, progress: Progress | None = None
 ) -> DemandSchedules:
     """Return schedules of a demand from a file, one for each policy.
 
@@ -403,37 +403,37 @@ def schedule_demand(
     ----------
     path : pathlib.Path
         As `read_demand` takes it.
-    plant : OcsBank
+    bank : OcsBank
         Switches.
     policy : str
-        Policies by name, separated by commas, or `ALL` that apply: the exact one where it is quick.
+        Policies by name, separated by commas; or `ALL` that apply, the exact one only for few ports.
     progress : Progress, optional
-        Told each policy.
+        Called with each policy.
     """
     policies, demand, tell = policies_of(policy), read_demand(path), progress or Progress()
     policies = policies or tuple(
         one
         for one in SchedulePolicy
-        if applies(one, len(demand), plant)
+        if applies(one, len(demand), bank)
         and (one is not SchedulePolicy.EXACT or len(demand) <= MOST_UNASKED_PORTS)
     )
     schedules = []
     for index, one in enumerate(policies):
         tell(str(one), index, len(policies))
-        schedules.append(schedule(demand, one, plant))
-    return DemandSchedules(name=path.stem, plant=plant, schedules=tuple(schedules))
+        schedules.append(schedule(demand, one, bank))
+    return DemandSchedules(name=path.stem, bank=bank, schedules=tuple(schedules))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemandSchedules(Result):
-    """One demand under several policies."""
+    """Schedules of one demand, by policy."""
 
     name: str
     """Name of the demand."""
-    plant: OcsBank
+    bank: OcsBank
     """Switches."""
     schedules: tuple[CircuitSchedule, ...]
-    """A schedule of each policy."""
+    """Schedules of the policies."""
 
     @property
     def best(self) -> CircuitSchedule:
@@ -446,7 +446,7 @@ class DemandSchedules(Result):
             "demand": self.name,
             "ports": self.best.ports,
             "demand_bytes": float(self.best.demand.sum()),
-            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.bank),  # as records name it
             "bound_s": self.best.bound_s,
             "best": self.best.policy,
             "policies": self.rows(),
@@ -462,7 +462,7 @@ class DemandSchedules(Result):
 
     def report(self) -> list[Block]:
         """Return a table with a line for each policy, and what bounds them."""
-        plant, best = self.plant, self.best
+        bank, best = self.bank, self.best
         columns: dict[str, Callable[[CircuitSchedule], str]] = {
             "configurations": lambda one: str(one.configurations),
             "makespan": lambda one: format_si(one.makespan_s, "s"),
@@ -472,15 +472,15 @@ class DemandSchedules(Result):
             "residue": lambda one: format_si(one.residue_bytes, "B"),
             "its packets": lambda one: "-" if one.packet_s == 0.0 else format_si(one.packet_s, "s"),
         }
-        planes = "1 switch" if plant.switches == 1 else f"{plant.switches} switches"
+        planes = "1 switch" if bank.switches == 1 else f"{bank.switches} switches"
         title = (
             f"{self.name.replace('_', ' ')}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, "
-            f"{planes}, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
-            f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
+            f"{planes}, {format_si(bank.rate_bytes_per_s, 'B/s')} a circuit, "
+            f"reconfiguration {format_si(bank.reconfiguration_s, 's')}"
         )
         packets = ""
-        if plant.packet_rate_bytes_per_s:
-            packets = f", packets at {format_si(plant.packet_rate_bytes_per_s, 'B/s')} a port beside them"
+        if bank.packet_rate_bytes_per_s:
+            packets = f", packets at {format_si(bank.packet_rate_bytes_per_s, 'B/s')} a port beside them"
         bound = f"No schedule takes less than {format_si(best.bound_s, 's')}{packets}. Least: {best.policy}."
         others = [one for one in self.schedules if one.policy != SchedulePolicy.EXACT]
         if best.makespan_s > 0.0 and 0 < len(others) < len(self.schedules):
@@ -504,13 +504,13 @@ class DemandSchedules(Result):
         _draw_schedule(axes, best)
         if several:
             _draw_makespans(figure.add_subplot(grid[1]), self)
-        told = {"Dark: circuits move": DARK_TIME, "No circuit": _IDLE}
+        legend = {"Dark: circuits move": DARK_TIME, "No circuit": _IDLE}
         if best.ports <= _FEW:
-            told = {f"To {port}": colour for port, colour in enumerate(PALETTE[: best.ports])} | told
+            legend = {f"To {port}": colour for port, colour in enumerate(PALETTE[: best.ports])} | legend
         if any(one.packet_s > one.circuit_makespan_s for one in self.schedules):
-            told["Below: packets only"] = PALETTE[1]
+            legend["Below: packets only"] = PALETTE[1]
         figure.legend(
-            handles=swatches(told), loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
+            handles=swatches(legend), loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
         )
         return figure
 
@@ -613,19 +613,19 @@ def _draw_schedule(axes: Axes, one: CircuitSchedule) -> None:
     image = None
     axes.set_facecolor("white")
     for switch in range(one.switches):
-        mine = np.flatnonzero(one.switch_of == switch)
+        own = np.flatnonzero(one.switch_of == switch)
         ports = np.arange(one.ports)[:, None] - _ROW / 2 + switch * lane
         edges_y = np.concatenate([ports, ports + lane * (0.94 if one.switches > 1 else 1.0)], axis=1).ravel()
-        times = np.stack([one.starts_s[mine] - one.reconfiguration_s, one.starts_s[mine]], axis=1).ravel()
-        edges_x = np.append(times, [one.ends_s[mine[-1]] if len(mine) else 0.0, end_s]) / factor
-        if not len(mine):
+        times = np.stack([one.starts_s[own] - one.reconfiguration_s, one.starts_s[own]], axis=1).ravel()
+        edges_x = np.append(times, [one.ends_s[own[-1]] if len(own) else 0.0, end_s]) / factor
+        if not len(own):
             edges_x = np.array([0.0, end_s]) / factor
         kinds = np.full((one.ports, len(edges_x) - 1), float(DARK))
-        kinds[:, 1 : 2 * len(mine) : 2] = one.permutations[mine].T
+        kinds[:, 1 : 2 * len(own) : 2] = one.permutations[own].T
         rows = np.full((2 * one.ports - 1, kinds.shape[1]), np.nan)
         rows[::2] = kinds
         moving = np.zeros(kinds.shape, dtype=bool)
-        moving[:, 0 : 2 * len(mine) : 2] = True
+        moving[:, 0 : 2 * len(own) : 2] = True
         layers = (
             (np.where(moving, 1.0, np.nan), ListedColormap([DARK_TIME]), None),
             (np.where(~moving & (kinds == DARK), 1.0, np.nan), ListedColormap([_IDLE]), None),
@@ -676,7 +676,7 @@ def _draw_makespans(axes: Axes, study: DemandSchedules) -> None:
 
 
 def _moves_of_busiest(one: CircuitSchedule) -> int:
-    """Return how many configurations the switch has that ends last."""
+    """Return the number of configurations of the switch that ends last."""
     if one.configurations == 0:
         return 0
     return int((one.switch_of == one.switch_of[one.ends_s.argmax()]).sum())
@@ -787,8 +787,8 @@ class Circuits(Study):
         if self.demand is not None:
             return schedule_demand(self.demand, bank_of(**given), progress=progress, **more)
         if self.collective is not None:
-            plant = bank_of(**({"planes": PLANES} | given))
-            return plan_collective(self.collective, more.pop("ranks", RANKS), plant, **more)
+            bank = bank_of(**({"planes": PLANES} | given))
+            return plan_collective(self.collective, more.pop("ranks", RANKS), bank, **more)
         result = one_step(
             self.system or SYSTEM,
             Workload(model=self.model or "", plan=self.plan or ""),

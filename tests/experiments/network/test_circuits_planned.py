@@ -28,7 +28,7 @@ def planned(**changes):
     bank = {"planes": 2, "rate_bytes_per_s": 10e9, "reconfiguration_s": 50e-6}
     bank |= {name: changes.pop(name) for name in tuple(changes) if name in bank}
     given = {"collective": "all_to_all", "ranks": 4} | changes
-    return plan_collective(plant=bank_of("rotor", **bank), **given)
+    return plan_collective(bank=bank_of("rotor", **bank), **given)
 
 
 def algorithm_of(study, name):
