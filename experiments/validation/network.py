@@ -390,7 +390,7 @@ def _hashed(record: Record, _: re.Match[str]) -> Predicted:
     return Predicted(float(np.mean([hashed_share(ports, radix, pairs, seed) for seed in range(HASHES)])))
 
 
-def _exchanged(record: Record, match: re.Match[str]) -> tuple[float, str]:
+def _exchanged(record: Record, match: re.Match[str]) -> Predicted:
     """Return when the last flow of a packet simulator's run arrives on two levels of adaptive switches."""
     has = _set(record, CLOS_SETTINGS)
     hosts, down, over = (int(has[name]) for name in ("hosts", "down", "over"))
@@ -423,7 +423,7 @@ def _exchanged(record: Record, match: re.Match[str]) -> tuple[float, str]:
     note = (
         "there each packet, and each header of one that was cut, asks for two of 64 B, which ours leaves out"
     )
-    return time_s / to_si("time_s", 1.0, record.text("unit") or "s"), note
+    return Predicted(time_s / to_si("time_s", 1.0, record.text("unit") or "s"), note)
 
 
 CLOS_SETTINGS = MappingProxyType(
