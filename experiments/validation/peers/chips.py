@@ -34,7 +34,7 @@ from optical.devices import (
     programmable_table,
 )
 from optical.devices.electronics import ControlBlock, GainStage, ModulatorBias, Regulator, Serialiser, Wire
-from optical.devices.limits import photon_energy_j, snr_from_bits
+from optical.devices.limits import noise_of_bits, photon_energy_j
 from optical.devices.programmable import Heater, MeshCoupler
 from optical.execution.numerics import CountingNumerics, Signs
 from optical.transfer.mesh import MeshErrors, MeshLayout, decompose, draw_errors
@@ -86,24 +86,25 @@ def published_table() -> Table:
     return shipped_table(Path(__file__).parent / "parameters" / "published.csv")
 
 
-def light_for(snr_hz: float, noise_a_per_sqrt_hz: float, responsivity_a_per_w: float) -> float:
-    """Return the least light that a detector and its amplifier need, in watts.
+def current_for(noise: float, bandwidth_hz: float, noise_a_per_sqrt_hz: float) -> float:
+    """Return the least photocurrent of a pair that is lit in full, in amperes.
 
     Parameters
     ----------
-    snr_hz : float
-        Ratio of signal to noise, of powers, times the bandwidth.
+    noise : float
+        Noise that light and amplifier may have, over the square of full scale (`noise_of_bits`).
+    bandwidth_hz : float
+        Bandwidth of that noise.
     noise_a_per_sqrt_hz : float
         Noise of the amplifier.
-    responsivity_a_per_w : float
-        Of the detector.
 
     Notes
     -----
-    The root P of (R P)^2 = SNR (2 q R P + i_n^2) B.
+    Full scale is I to either side, all of the light on one of the two. The root I of
+    noise I^2 = (2 q I + i_n^2) B.
     """
-    shot_a = ELEMENTARY_CHARGE_C * snr_hz
-    return (shot_a + math.sqrt(shot_a**2 + snr_hz * noise_a_per_sqrt_hz**2)) / responsivity_a_per_w
+    shot_a, density = ELEMENTARY_CHARGE_C * bandwidth_hz / noise, bandwidth_hz / noise
+    return shot_a + math.sqrt(shot_a**2 + density * noise_a_per_sqrt_hz**2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,16 +264,16 @@ class MatrixVectorChip:
 
         Notes
         -----
-        (R P)^2 = SNR (2 q R P + i_n^2) B, with half of the noise that the bits allow; the ADC has the other.
+        Half of the noise that the bits allow is that of light and amplifier; the ADC has the other.
         Every weight has a pair of detectors, whose currents meet in the amplifier of their output: as a
         power, its noise grows with their capacitance, as `optical.cores.analog.receiver_of` has it.
         """
         responsivity = device_table().build(Photodetector, "photodetector").responsivity_a_per_w
         wires = device_table().build(SummingWires, "summing_wires")
         crowd = 1.0 + wires.pair_load * (self.side - 1)
-        noise = device_table().build(Tia, "tia").noise_a_per_sqrt_hz * math.sqrt(crowd)
-        target = SHARES * snr_from_bits(self.effective_bits) * self.rate_hz / 2.0
-        return light_for(target, noise, responsivity)
+        density = device_table().build(Tia, "tia").noise_a_per_sqrt_hz * math.sqrt(crowd)
+        allowed = noise_of_bits(self.effective_bits) / SHARES
+        return current_for(allowed, self.rate_hz / 2.0, density) / responsivity
 
     @property
     def light_w(self) -> float:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from experiments.validation.peers.chips import light_for, published_table
+from experiments.validation.peers.chips import current_for, published_table
 from experiments.validation.rows import Beside
 from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
-from optical.devices.limits import snr_from_bits
+from optical.devices.limits import noise_of_bits
 from optical.devices.programmable import Heater, WeightRing, programmable_table
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.tables import Constants
@@ -128,15 +128,15 @@ class LighteningTransformer:
 
         Notes
         -----
-        As published, sensitivity x 2^bits. Put right, the least P with (R P)^2 = SNR (2 q R P + i_n^2) B
-        and B half the rate, from our rows of detector and amplifier; intensity noise is left out.
+        As published, sensitivity x 2^bits. Put right, what leaves a sine of full scale so many effective bits
+        beside shot and amplifier noise in half the rate (`current_for`), from our rows of detector and
+        amplifier; intensity noise is left out.
         """
         if Correction.LIGHT_FROM_SNR not in self.corrections:
             return watts_from_dbm(self.parts.sensitivity_dbm) * 2.0**self.bits
         responsivity = device_table().build(Photodetector, "photodetector").responsivity_a_per_w
         noise = device_table().build(Tia, "tia").noise_a_per_sqrt_hz
-        target = snr_from_bits(self.bits) * self.rate_hz / 2.0
-        return light_for(target, noise, responsivity)
+        return current_for(noise_of_bits(self.bits), self.rate_hz / 2.0, noise) / responsivity
 
     @property
     def laser_w(self) -> float:

@@ -37,8 +37,10 @@ from experiments.validation.peers.lightening_transformer import (
     total_cost,
     workload_cost,
 )
-from optical.devices import device_table
+from optical.devices import Photodetector, SummingWires, Tia, device_table
+from optical.devices.limits import bits_from_snr, snr_from_bits
 from simulator.errors import ParameterError
+from simulator.units import ELEMENTARY_CHARGE_C
 
 LIGHTENING = "Lightening-Transformer HPCA 2024"
 
@@ -201,26 +203,40 @@ def test_simphony_leaves_the_split_out():
     assert one.hint.startswith("144 times")
 
 
-def test_whole_chips_take_more_than_their_parts():
-    """PACE (Nature 640, 361) and Lightmatter (Nature 2025): most is explained, nothing is fitted."""
+def test_power_of_whole_chips_is_about_that_of_their_parts():
+    """PACE (Nature 640, 361) and Lightmatter (Nature 2025); nothing is fitted, and PACE takes less."""
     pace, lightmatter = load_chip("pace"), load_chip("lightmatter_2025")
     assert pace.macs_per_s * 2 == pytest.approx(8.19e12, rel=1e-3)
     assert lightmatter.macs_per_s * 2 == pytest.approx(65.5e12, rel=1e-3)
     assert pace.published_j_per_mac == pytest.approx(0.840e-12, rel=1e-3)
     shares = (pace.explained_share, lightmatter.explained_share)
-    assert shares == pytest.approx((0.98, 0.74), abs=0.02)
+    assert shares == pytest.approx((1.12, 0.75), abs=0.02)
     hints = [one.hint for one in outcomes() if "energy per MAC" in one.id and "P" in one.id[:2]]
     assert any(f"unexplained {1.0 - pace.explained_share:.0%}" in hint for hint in hints)
 
 
+@pytest.mark.parametrize("name", ["pace", "lightmatter_2025"])
+def test_light_and_adc_together_leave_a_chip_its_effective_bits(name):
+    """A sine of full scale, which is all light on either detector of a pair, beside noise of both."""
+    chip, table = load_chip(name), device_table()
+    crowd = 1.0 + table.build(SummingWires, "summing_wires").pair_load * (chip.side - 1)
+    current_a = chip.received_w * table.build(Photodetector, "photodetector").responsivity_a_per_w
+    density = 2.0 * ELEMENTARY_CHARGE_C * current_a
+    density += crowd * table.build(Tia, "tia").noise_a_per_sqrt_hz ** 2
+    light = density * chip.rate_hz / 2.0 / (0.5 * current_a**2)
+    adc = 1.0 / snr_from_bits(chip.effective_bits + 0.5)
+    assert bits_from_snr(1.0 / (light + adc)) == pytest.approx(chip.effective_bits, abs=0.001)
+
+
 @pytest.mark.parametrize(
-    ("name", "published_w"), [("pace", 8.19 / 2.38 - 8.19 / 4.21), ("lightmatter_2025", 1.6)]
+    ("name", "published_w", "factor"),
+    [("pace", 8.19 / 2.38 - 8.19 / 4.21, 1.05), ("lightmatter_2025", 1.6, 2.0)],
 )
-def test_light_of_built_chips_follows_from_detectors_on_one_amplifier(name, published_w):
-    """PACE: 2.38 and 4.21 TOPS/W with and without lasers. Lightmatter: 1.6 W optical. Factor 1.6."""
+def test_light_of_built_chips_follows_from_detectors_on_one_amplifier(name, published_w, factor):
+    """PACE: 2.38 and 4.21 TOPS/W with and without lasers. Lightmatter: 1.6 W optical, its bits assumed."""
     chip = load_chip(name)
     laser_w = chip.power_parts_w()["laser"]
-    assert 1 / 1.6 < laser_w / published_w < 1.6
+    assert 1 / factor < laser_w / published_w < factor
     alone = dataclasses.replace(chip, side=1, cores=chip.side * chip.cores)  # an amplifier of its own each
     assert alone.received_w < 0.3 * chip.received_w
 

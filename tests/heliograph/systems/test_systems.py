@@ -136,7 +136,8 @@ def test_a_named_number_of_cores_is_not_resized():
 def test_as_many_cores_as_fit_are_the_same_system_when_they_are_set(basis):
     fitting = system("photonic_packet", basis=basis)
     chosen = system("photonic_packet", f"photonic.cores={fitting.photonic.cores}", basis=basis)
-    assert chosen.photonic == fitting.photonic
+    assert chosen.photonic.sram_bytes == pytest.approx(fitting.photonic.sram_bytes, rel=1e-12)
+    assert dataclasses.replace(chosen.photonic, sram_bytes=fitting.photonic.sram_bytes) == fitting.photonic
     fewer = chosen.with_({"photonic.cores": 2})
     assert fewer.photonic.sram_bytes == pytest.approx(
         2 * fitting.photonic.sram_bytes / fitting.photonic.cores, rel=1e-12
