@@ -209,7 +209,7 @@ def long_operands():
 
 
 def test_a_collapsed_sum_that_clips_is_doubted_once():
-    optical.execution.readout.watch.cache_clear()  # other tests may have run the same specification
+    optical.execution.readout.clipping_watch.cache_clear()  # other tests may have run the same specification
     a, b = long_operands()
     with pytest.warns(SuspectWarning, match="or execute them with exact_tiles"):
         AnalogNumerics(CLIPPED).matmul(a, b, 0)
