@@ -11,9 +11,11 @@ Shape suffixes: B matrices of a product; G blocks, each of B / G matrices and wi
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +60,8 @@ class WordStream(NamedTuple):
 
 NO_STREAM = WordStream(np.empty(0, np.uint64), 0)
 
+_SOURCE = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=6).hexdigest()
+"""Digest of this file."""
 COMPILES = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 _STEP, _LAST_SHIFT = np.uint64(_INCREMENT), np.uint64(_LAST_SHIFT_BITS)
 _SHIFTS = tuple(np.uint64(shift) for shift, _ in _MIXING)
@@ -72,7 +76,14 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
     if numba is None:
         return lambda function: function
     decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", **options)
-    return functools.partial(kept_on_disk, decorator)
+
+    def keep(function: Callable[..., Any]) -> Callable[..., Any]:
+        # To numba, code is stale if the function's own file was edited; what it calls stands in this one.
+        function.__qualname__ += f"_{_SOURCE}"
+        kept: Callable[..., Any] = kept_on_disk(decorator, function)
+        return kept
+
+    return keep
 
 
 compiled_helper = compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -2,16 +2,20 @@
 
 import dataclasses
 import math
+import os
 import pickle
 import random
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 import optical.execution.operands
 from optical.cores import load_core
-from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, kernels
+from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, draws, kernels
 from optical.execution.draws import Draws, compiled
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
@@ -320,3 +324,18 @@ def test_passes_compile_where_no_folder_takes_machine_code():
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(cache=True)(twice)
     assert compiled()(twice)(3) == 6
+
+
+@pytest.mark.slow
+def test_a_pass_is_compiled_anew_when_the_file_of_its_helpers_changes(tmp_path):
+    """Numba itself looks at the file of the pass only."""
+    helper = Path(draws.__file__).read_text() + "\n\n@compiled_helper\ndef step(x):\n    return x + {}\n"
+    (tmp_path / "kernel.py").write_text(
+        "from helpers import compiled, step\n\n\n@compiled()\ndef twice(x):\n    return 2 * step(x)\n"
+    )
+    command = [sys.executable, "-c", "import kernel; print(kernel.twice(1))"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))}
+    for added in (1, 2):
+        (tmp_path / "helpers.py").write_text(helper.replace("x + {}", f"x + {added}"))
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert int(done.stdout) == 2 * (1 + added)
