@@ -48,6 +48,9 @@ def test_a_system_adds_its_accelerators():
     assert lines["accelerator"].power_w.value == pytest.approx(N * system.accelerator_peak_w())
     assert lines["accelerator"].price_usd.low < lines["accelerator"].price_usd.value
     assert lines["accelerator"].power_w.high <= N * system.gpu.chip.tdp_w  # boards are held to their limit
+    below = one(system="photonic_packet", settings=("photonic.cores=30",)).lines
+    power_w = next(line.power_w for line in below if line.item == "accelerator")
+    assert power_w.low < power_w.value < power_w.high <= N * system.gpu.chip.tdp_w
 
 
 def test_ranges_are_those_of_the_table_times_the_count():
