@@ -61,8 +61,8 @@ def test_an_unknown_kind_is_refused(capsys):
     assert "did you mean 'kernels'" in err
 
 
-def test_attention_of_three_chips_is_met_and_short_products_are_missed_as_told(capsys):
-    """cuDNN's own benchmark; even rows were fitted, odd ones are as near. OpenXLA's are not fitted."""
+def test_attention_of_three_chips_and_short_products_are_met_as_told(capsys):
+    """cuDNN's own benchmark and OpenXLA's products: even rows were fitted, odd ones are as near."""
     code, out, _ = run(capsys, "kernels", "--json")
     assert code == 0
     rows = json.loads(out)["rows"]
@@ -72,7 +72,8 @@ def test_attention_of_three_chips_is_met_and_short_products_are_missed_as_told(c
     assert sum(errors[1::2]) / len(errors[1::2]) < 0.07
     errors = [abs(row["relative_error"]) for row in rows if row["source"].startswith("OpenXLA")]
     assert len(errors) == 63
-    assert sum(errors) / len(errors) == pytest.approx(0.135, abs=0.005)
+    assert sum(errors[::2]) / len(errors[::2]) < 0.105
+    assert sum(errors[1::2]) / len(errors[1::2]) < 0.105
 
 
 def test_skipped_rows_are_counted_with_their_reason(capsys, tmp_path):
