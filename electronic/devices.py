@@ -112,8 +112,8 @@ SIMPLE = MappingProxyType(
         **dict.fromkeys(("xgmi3", "xgmi4"), "simple-rccl"),
     }
 )
-"""Rows of ``network.csv`` for the protocol ``simple`` on domains with numbers of their own: a chunk takes less
-time to fill on NVLink later than Ampere's, and RCCL has other latencies. Other domains take ``simple``."""
+"""Rows of ``network.csv`` for the protocol ``simple`` on domains with numbers of their own: a chunk takes
+less time to fill on NVLink later than Ampere's, and RCCL has other latencies. Others take ``simple``."""
 ADDERS = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "nvls"),
