@@ -24,7 +24,7 @@ from types import MappingProxyType
 from electronic.devices import GpuChip, VectorEngine, accelerator_names, check_accelerator, load_memory, table
 from simulator.errors import ParameterError, check_range, nearest
 from simulator.interfaces import Bound, Cost, Numerics
-from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls, weighted
+from simulator.node import NO_PENALTIES, Memory, StepPenalties, has_weight, library_calls
 from simulator.operators import Elementwise, Held, MatMul, Phase
 
 
@@ -277,7 +277,7 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> KernelWork:
             compute_s=_mainloop_s(chip, product, split) / aligned_share + store_s,
             memory_s=memory.time_s(traffic_bytes + partial_bytes),
             moved_bytes=traffic_bytes + partial_bytes,
-            calls=int(library_calls(product)),
+            calls=library_calls(product),
         )
         if candidate.time_s < best.time_s:
             best = candidate
@@ -355,7 +355,7 @@ def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
     A batch of activations' products is one kernel. The products of several experts are a kernel each, of
     which only `GpuChip.experts_together` fill the chip together.
     """
-    if not weighted(product):
+    if not has_weight(product):
         return math.ceil(product.batch * tiles / chip.units)
     together = min(product.batch, chip.experts_together)
     rounds, rest = divmod(product.batch, together)
@@ -417,7 +417,7 @@ def _fused_attention_work(chip: GpuChip, memory: Memory, product: MatMul) -> Ker
     rate = unit_flop_per_s(chip, product) * attention_share(chip, head, forward=forward)
     block_s = 2 * ATTENTION_ROWS * head * sizes[1] / rate
     moved = float(product.operand_bytes)
-    calls = int(library_calls(product))
+    calls = library_calls(product)
     if calls:
         block_s += chip.attention_fill_s if forward else chip.attention_backward_fill_s
     return KernelWork(
@@ -623,7 +623,7 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
         relative_j = max(relative_j, packed_bytes(product.element_bytes) / 2)
     compute_j = product.flops * chip.energy_j_per_flop * relative_j
     compute_s = gpu.penalties.in_company_s(work.compute_s, product)
-    return _kernel_cost(gpu, replace(work, compute_s=float(compute_s)), compute_j)
+    return _kernel_cost(gpu, replace(work, compute_s=compute_s), compute_j)
 
 
 @lru_cache(maxsize=65536)
@@ -663,5 +663,5 @@ def _kernel_cost(gpu: Gpu, work: KernelWork, compute_j: float) -> Cost:
         time_s=time_s,
         energy_j=MappingProxyType(energy),
         bound=_bound(launch_s, compute_s, memory_s),
-        host_s=float(gpu.penalties.issue_s(work.calls)),
+        host_s=gpu.penalties.issue_s(work.calls),
     )

@@ -70,9 +70,8 @@ from optical.noise.chip import (
 )
 from optical.noise.link_budget import LightBudget, LinkBudget, NoiseRatio, Source, absorbed_db, check_closes
 from optical.noise.receiver import Receiver, Symbols
-from simulator.amounts import ceiling
 from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, ratio_from_db
 
 
@@ -215,8 +214,8 @@ class Array(ABC):
         """Return the parts list of one core."""
 
     @abstractmethod
-    def events(self, operator: Products, cores: int) -> Events:
-        """Return the events (uses of parts) of one product, or of each of many, on whole clusters."""
+    def events(self, operator: MatMul, cores: int) -> Events:
+        """Return the events (uses of parts) of one product on whole clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,8 +352,8 @@ class AnalogCore(Array):
         """Parts that events use: the parts list without static parts."""
         return tuple(part for part in self.parts() if part.per is not Per.CORE)
 
-    def work(self, operator: Products, cores: int) -> Work:
-        """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
+    def work(self, operator: MatMul, cores: int) -> Work:
+        """Return time, energy and wear of one product on cores in whole clusters."""
         events = self.events(operator, cores)
         return Work(
             light_s=events.cycles / self.symbol_rate_hz,
@@ -798,7 +797,7 @@ def streaming(
         Bytes of one loaded value as it is set.
     """
     return Events(
-        cycles=loads.rounds * ceiling(loads.streamed / vectors) * passes,
+        cycles=loads.rounds * math.ceil(loads.streamed / vectors) * passes,
         symbols=passes * loads.streamed_values,
         samples=readings * loads.samples,
         values=loads.loaded_values,

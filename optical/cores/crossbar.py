@@ -58,8 +58,7 @@ from optical.execution import AnalogSpec
 from optical.execution.spec import Shot
 from optical.noise.chip import Chip
 from optical.noise.link_budget import Element, LinkBudget, elements_of
-from simulator.amounts import ceiling
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import to_si
 
 
@@ -278,13 +277,13 @@ class Crossbar(AnalogCore):
         length = lines * self.summed
         return ArrayShape(rows=rows, columns=self.columns, length=length, lit_rows=self.rows, lines=lines)
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Parameters
         ----------
-        operator : MatMul or MatMuls
-            The product, or many; independent products of a batch spread over the clusters.
+        operator : MatMul
+            The product; independent products of a batch spread over the clusters.
         cores : int
             Whole clusters of cores.
 
@@ -295,13 +294,13 @@ class Crossbar(AnalogCore):
         sent once. LT (section on energy) divides the product of the three by the cores; here each division is
         rounded up.
         """
-        row_blocks = ceiling(ceiling(operator.m / self.rows) / self.broadcast)
-        column_blocks = ceiling(operator.n / self.columns)
-        depth = ceiling(ceiling(operator.k / self.wavelengths) / self.summed)
-        rounds = ceiling(operator.batch * row_blocks * column_blocks / (cores // self.cluster))
+        row_blocks = math.ceil(math.ceil(operator.m / self.rows) / self.broadcast)
+        column_blocks = math.ceil(operator.n / self.columns)
+        depth = math.ceil(math.ceil(operator.k / self.wavelengths) / self.summed)
+        rounds = math.ceil(operator.batch * row_blocks * column_blocks / (cores // self.cluster))
         first = operator.m * operator.k * column_blocks
         second = row_blocks * operator.k * operator.n
-        conversions = ceiling(depth / self.temporal_accumulation)
+        conversions = math.ceil(depth / self.temporal_accumulation)
         symbols = operator.batch * (first + second)
         return Events(
             cycles=rounds * depth,

@@ -54,9 +54,8 @@ from optical.execution import AnalogSpec
 from optical.execution.spec import Shot
 from optical.noise.chip import Chip
 from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, LightBudget, LinkBudget, elements_of
-from simulator.amounts import ceiling, larger
 from simulator.errors import LinkError, ParameterError, check_positive
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 
 SETTLED = 1e-12
@@ -265,13 +264,13 @@ class Homodyne(AnalogCore):
         """Parts and light: one modulator a row and a column, one laser for all outputs."""
         return ArrayShape(rows=self.rows, columns=self.columns, length=1, lit_rows=self.rows)
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Parameters
         ----------
-        operator : MatMul or MatMuls
-            The product, or many; output tiles spread over the cores.
+        operator : MatMul
+            The product; output tiles spread over the cores.
         cores : int
             Number of cores.
 
@@ -280,12 +279,12 @@ class Homodyne(AnalogCore):
         The sum over K is cut into ceil(K / integration_symbols) integrations; a short sum waits for the ADCs.
         An operand's element is sent once for every block of the other side, a reuse of `columns` or `rows`.
         """
-        row_blocks, column_blocks = ceiling(operator.m / self.rows), ceiling(operator.n / self.columns)
-        readings = ceiling(operator.k / self.integration_symbols)
-        rounds = ceiling(operator.batch * row_blocks * column_blocks / cores)
+        row_blocks, column_blocks = math.ceil(operator.m / self.rows), math.ceil(operator.n / self.columns)
+        readings = math.ceil(operator.k / self.integration_symbols)
+        rounds = math.ceil(operator.batch * row_blocks * column_blocks / cores)
         symbols = operator.batch * operator.k * (operator.m * column_blocks + operator.n * row_blocks)
         return Events(
-            cycles=rounds * larger(operator.k, readings * self.readout_symbols),
+            cycles=rounds * max(operator.k, readings * self.readout_symbols),
             symbols=symbols,
             samples=operator.batch * operator.m * operator.n * readings,
             operand_bytes=symbols * self.word_bytes,

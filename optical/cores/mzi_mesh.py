@@ -63,9 +63,8 @@ from optical.noise.chip import CalibrationCost, Chip
 from optical.noise.link_budget import Element, OscillatorBudget, elements_of
 from optical.transfer.mesh import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
-from simulator.amounts import Amount, choose
 from simulator.errors import Checked, Several, check_positive, check_range
-from simulator.operators import Held, Phase, Products
+from simulator.operators import Held, MatMul, Phase
 from simulator.units import to_si
 
 SVD_FLOPS = 21.0
@@ -384,7 +383,7 @@ class MziMesh(AnalogCore):
         """Operations that turn a matrix into phases."""
         return (SVD_FLOPS + ROTATION_FLOPS) * float(self.ports) ** 3
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
@@ -394,10 +393,8 @@ class MziMesh(AnalogCore):
         Any other matrix that is loaded - an activation or its gradient - is decomposed first.
         """
         loads = tiled_loads(operator, inputs=self.ports, outputs=self.ports, cores=cores)
-        loaded_a, loaded_b = (
-            0.0 if operator.held is held else self.decomposition_flops for held in (Held.A, Held.B)
-        )
-        flops: Amount = choose(loads.second, loaded_b, loaded_a)
+        is_weight = operator.held is (Held.B if loads.second else Held.A)
+        flops = 0.0 if is_weight else self.decomposition_flops
         return dataclasses.replace(
             streaming(self, loads, loaded_bytes=2.0 * bytes_of_bits(self.heater_dac.nominal_bits)),
             operations=loads.tiles * flops,

@@ -26,18 +26,17 @@ from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, Scale
 from optical.execution.spec import Remainder, Residues, check_mantissas, largest_residue, residue_mean_square
 from optical.noise.chip import CalibrationCost
-from simulator.amounts import Amount, ceiling
 from simulator.errors import ParameterError, check_choices, check_range, check_whole
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import to_si
 
 
-def samples_of(operator: Products, analog_length: int) -> Amount:
+def sample_count(operator: MatMul, analog_length: int) -> int:
     """Return the number of analog samples of a product."""
-    return operator.batch * operator.m * operator.n * ceiling(operator.k / analog_length)
+    return operator.batch * operator.m * operator.n * math.ceil(operator.k / analog_length)
 
 
-def elements_of(operator: Products) -> Amount:
+def operand_elements(operator: MatMul) -> int:
     """Return the number of operand elements of a product."""
     return operator.batch * operator.k * (operator.m + operator.n)
 
@@ -155,10 +154,12 @@ class BlockFloatCore(FormattedCore):
         """Return the errors of products of a phase: the inner core's, with scales of blocks."""
         return dataclasses.replace(self.core.analog(phase), scale=Scale.BLOCK)
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product; the format is pipelined and takes no time."""
         work = self.core.work(operator, cores)
-        events = Events(elements=elements_of(operator), results=samples_of(operator, self.analog_length))
+        events = Events(
+            elements=operand_elements(operator), results=sample_count(operator, self.analog_length)
+        )
         return dataclasses.replace(
             work,
             energy_j=dict(work.energy_j) | energy_j(self.format_parts, events),
@@ -291,11 +292,11 @@ class ResidueCore(FormattedCore):
             residues=self.residues,
         )
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product: the core's, once for each modulus."""
         work, count = self.core.work(operator, cores), len(self.moduli)
-        elements = elements_of(operator)
-        results = samples_of(operator, self.analog_length)
+        elements = operand_elements(operator)
+        results = sample_count(operator, self.analog_length)
         events = Events(elements=count * elements, results=count * results)
         return Work(
             light_s=self.passes * work.light_s,

@@ -58,7 +58,7 @@ from optical.execution import AnalogSpec
 from optical.noise.chip import Chip
 from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, DifferenceBudget, Element, elements_of
 from simulator.errors import check_range
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import ratio_from_db, to_si
 
 
@@ -293,7 +293,7 @@ class PcmCrossbar(AnalogCore):
             endurance_writes=self.cell.endurance_writes,
         )
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Notes

@@ -61,7 +61,7 @@ from simulator.errors import (
     check_range,
     check_whole,
 )
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import ratio_from_db, to_si
 
 
@@ -677,7 +677,7 @@ class PhaseResidueCore:
         rate_hz = self.core.symbol_rate_hz
         return Events(symbols=self.core.length * rate_hz, samples=self.core.rows * rate_hz)
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time and energy of one product on a number of cores."""
         core = self.core
         loads = tiled_loads(operator, inputs=core.length, outputs=core.rows, cores=cores)

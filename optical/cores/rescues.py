@@ -18,13 +18,13 @@ from types import MappingProxyType
 from typing import Any
 
 from optical.cores.core import Core, Work
-from optical.cores.number_formats import FormattedCore, elements_of, in_block_float
+from optical.cores.number_formats import FormattedCore, in_block_float, operand_elements
 from optical.devices import Events, FormatLogic, Part, Per, shipped
 from optical.devices.devices import Adder
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, OperandTransforms
 from simulator.errors import ParameterError, check_range, check_whole, nearest
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 
 MOST_CHANNELS = 0.5
 """Largest share of channels that count as the loudest ones; a choice: beyond it light has fewer."""
@@ -69,11 +69,11 @@ class RescuedCore(FormattedCore):
         before = spec.transforms or OperandTransforms()
         return dataclasses.replace(spec, transforms=dataclasses.replace(before, **self.transforms))
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product; electronics keeps pace with the light."""
         work = self.core.work(operator, cores)
         samples = operator.batch * operator.m * operator.n * (operator.k / self.analog_length)
-        events = Events(elements=elements_of(operator), samples=samples)
+        events = Events(elements=operand_elements(operator), samples=samples)
         energy = {part: self.repeats * spent for part, spent in work.energy_j.items()}
         for part, spent in energy_j(self.format_parts, events).items():
             energy[part] = energy.get(part, 0.0) + spent
@@ -174,7 +174,7 @@ class HybridCore(RescuedCore):
             Part("outlier channels", self.logic, products, self.logic.sample_j, Per.SAMPLE),
         )
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product, the indices of the channels fetched as well."""
         work = super().work(operator, cores)
         indices = self.share * operator.batch * operator.k * self.logic.scale_bytes

@@ -65,7 +65,7 @@ from optical.execution import AnalogSpec
 from optical.noise.chip import CalibrationCost, Chip, left_after
 from optical.noise.link_budget import SIGN_PASSES, UNIFORM_MEAN_SQUARE, Element, IntensityBudget, elements_of
 from simulator.errors import ParameterError
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, to_si
 
 
@@ -320,7 +320,7 @@ class RingBank(AnalogCore):
         """
         return Reload(time_s=self.ring.settling_s, energy_j=self.load_energy_j(self.rings))
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Notes

@@ -154,7 +154,7 @@ class AnalogNumerics:
             Setting of B where further row blocks meet it; None for one of this product's own.
         """
         if loading is None:
-            loading = Loading(draws, bool(loads_second(a_BMK.shape[1], b_BKN.shape[2])))
+            loading = Loading(draws, loads_second(a_BMK.shape[1], b_BKN.shape[2]))
         total: torch.Tensor | None = None
         in_blocks, width = self.spec.scale is Scale.BLOCK, self.spec.analog_length
         order_a, order_b = (Order.ROWS, Order.ROWS) if in_blocks else orders
@@ -266,7 +266,7 @@ class AnalogNumerics:
 
 def _set(a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
     """Return both operands coded, loaded and set on the chip."""
-    second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
+    second = loads_second(a_BMK.shape[1], b_BKN.shape[2])
     a = encode(a_BMK, -1, spec, draws, loaded=not second)
     return a, encode(b_BKN, -2, spec, draws, loaded=second)
 
