@@ -62,7 +62,7 @@ from optical.devices.programmable import (
     weight_crosstalk,
 )
 from optical.execution import AnalogSpec
-from optical.noise.chip import CalibrationCost, Chip, left_after
+from optical.noise.chip import CalibrationCost, Chip, posterior_variance
 from optical.noise.link_budget import SIGN_PASSES, UNIFORM_MEAN_SQUARE, Element, IntensityBudget, elements_of
 from simulator.errors import ParameterError
 from simulator.operators import MatMul, Phase
@@ -250,22 +250,23 @@ class RingBank(AnalogCore):
         -----
         The correction is a curve of each weight's own (to degree 7) and the inverse of a measured matrix of
         straight lines in the others' weights; it removes errors of that form, spectral tails, heat and
-        interference at fixed phases alike, but for the noise of measuring it (`left_after`): each coefficient
-        is read `averages` times. Errors that depend on two weights together stay. Lines alone, without the
-        own curve, would leave fifteen times as much.
+        interference at fixed phases alike, but for the noise of measuring it (`posterior_variance`): each
+        coefficient is read `averages` times. Errors that depend on two weights together stay. Lines alone,
+        without the own curve, would leave fifteen times as much.
         """
         heat = self.crosstalk.slope_square * self.layout.heater_square(self.wavelengths)
-        beside = self.wavelengths - 1
+        others = self.wavelengths - 1
         return {
-            "ring crosstalk": self._left(self.crosstalk.corrected, beside + OWN_TERMS) + self.crosstalk.left,
-            "thermal crosstalk": self._left(heat, NEIGHBOURS),
+            "ring crosstalk": self._residual(self.crosstalk.corrected, others + OWN_TERMS)
+            + self.crosstalk.left,
+            "thermal crosstalk": self._residual(heat, NEIGHBOURS),
         }
 
-    def _left(self, variance: float, couplings: int) -> float:
+    def _residual(self, variance: float, couplings: int) -> float:
         """Return the variance of crosstalk through a number of couplings that remains after calibration."""
         reading = self.reading_variance * UNIFORM_MEAN_SQUARE
         each = variance / couplings if couplings else 0.0
-        return couplings * left_after(each, reading, self.chip.readings)
+        return couplings * posterior_variance(each, reading, self.chip.readings)
 
     @property
     def array(self) -> ArrayShape:
