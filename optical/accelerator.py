@@ -34,6 +34,7 @@ from optical.devices import (
     static_w,
 )
 from optical.devices.electronics import Block, DieCut
+from optical.devices.parts import merged
 from simulator.errors import LinkError, ParameterError, WorkloadError, check_positive, check_range
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls
@@ -106,11 +107,6 @@ def proportionate_buffer_bytes(core: Core, cores: int) -> float:
 def _shipped_with_overhead(name: str) -> float:
     """Return a number of whole photonic chips from the table."""
     return float(getattr(device_table().build(WholeChip, "photonic"), name))
-
-
-def _merged(parts: dict[str, float], more: Mapping[str, float]) -> dict[str, float]:
-    """Return two breakdowns by part as one, amounts of the same name added up."""
-    return parts | {name: parts[name] + amount if name in parts else amount for name, amount in more.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,7 +350,7 @@ class PhotonicUnit:
             "control": chip.sequencer.power_w * clusters,
             "clock": (chip.clock.power_w + tree_w) * clusters,
         }
-        return _merged(parts, shared)
+        return merged(parts, shared)
 
     def _whole_chip_w(self, parts: Mapping[str, float]) -> dict[str, float]:
         """Return power by part with regulators, overhead and idle power as further parts."""
@@ -374,8 +370,8 @@ class PhotonicUnit:
         """Return the power at full load by part, without the memory."""
         of_core = full_load_w(self.core_parts, self.core.full_load)
         dynamic = {part: self.cores * power for part, power in of_core.items()}
-        dynamic = _merged(dynamic, self._movement_j(self.words_bytes_per_s, 0.0))
-        return self._whole_chip_w(_merged(self._static_by_part_w(), dynamic))
+        dynamic = merged(dynamic, self._movement_j(self.words_bytes_per_s, 0.0))
+        return self._whole_chip_w(merged(self._static_by_part_w(), dynamic))
 
     def _movement_j(self, operand_bytes: float, moved_bytes: float) -> dict[str, float]:
         """Return the energy by part of feeding words to converters and moving bytes from and to memory."""
@@ -454,8 +450,8 @@ class PhotonicUnit:
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
         hbm_j = self.memory.energy_j(moved_bytes)
-        work_j = _merged(dict(work.energy_j), self._movement_j(work.operand_bytes, moved_bytes))
-        work_j = _merged(work_j, self._scaling_j(operator))
+        work_j = merged(work.energy_j, self._movement_j(work.operand_bytes, moved_bytes))
+        work_j = merged(work_j, self._scaling_j(operator))
         busy_s = self._penalties.in_company_s(work.time_s, operator) / (1.0 - self.calibration_duty)
         if self.limit_w is not None:
             limited_j = sum(self._with_overhead(work_j).values(), start=hbm_j)
@@ -470,7 +466,7 @@ class PhotonicUnit:
         bounds = {cores_bound: cores_s, Bound.BUFFER: buffer_s, Bound.MEMORY: memory_s}
         bound = max(bounds, key=lambda limit: bounds[limit])
         longest_s = bounds[bound]
-        energy = self._with_overhead(_merged(work_j, self._calibration_j(cores_s))) | {"hbm": hbm_j}
+        energy = self._with_overhead(merged(work_j, self._calibration_j(cores_s))) | {"hbm": hbm_j}
         return Cost(
             time_s=start_s + longest_s,
             energy_j=MappingProxyType(energy),

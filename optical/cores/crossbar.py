@@ -24,7 +24,6 @@ from optical.cores.analog import (
     AnalogCore,
     ArrayShape,
     converter_parts,
-    counted,
     crossing_losses,
     crossing_mixing,
     default_interfering_chip,
@@ -32,6 +31,7 @@ from optical.cores.analog import (
     readout_parts,
     receiver_of,
     source_parts,
+    with_counted_photons,
 )
 from optical.devices import (
     Comb,
@@ -124,7 +124,7 @@ class Crossbar(AnalogCore):
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,7 +177,7 @@ class Crossbar(AnalogCore):
 
     @property
     def broadcast_m(self) -> float:
-        """Way of the second operand to the farthest core that shares it: a side of their square."""
+        """Route of the second operand to the farthest core that shares it: a side of their square."""
         if self.broadcast == 1:
             return 0.0
         core_m2 = math.fsum(area_m2(self._parts(0.0), Domain.PHOTONIC).values())
@@ -215,7 +215,7 @@ class Crossbar(AnalogCore):
         sources = math.ceil(math.log2(min(self.rows, self.columns)))
         splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
         routes = 1 if self.broadcast_m else 0
-        found = (
+        losses = (
             ("coupling", 1, self.laser.coupling_loss_db),
             ("splitters to modulators", 1, sources * self.branch.insertion_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
@@ -234,7 +234,7 @@ class Crossbar(AnalogCore):
             ).losses,
             ("broadcast route", 1, self.feed.loss_db_per_m * self.broadcast_m),
         )
-        return elements_of(found)
+        return elements_of(losses)
 
     @cached_property
     def link(self) -> LinkBudget:
@@ -268,7 +268,7 @@ class Crossbar(AnalogCore):
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase, with counted photons if `shot` says so."""
-        return counted(super().analog(phase), self.link, self.shot)
+        return with_counted_photons(super().analog(phase), self.link, self.shot)
 
     @property
     def array(self) -> ArrayShape:

@@ -31,7 +31,7 @@ from optical.cores.analog import (
     source_parts,
     streaming,
 )
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
+from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     Converter,
     Events,
@@ -177,7 +177,7 @@ class MziMesh(AnalogCore):
     ports: int
     """Inputs, and outputs."""
     oscillator_share: float = 0.5
-    """Share of it that goes to the receivers' local oscillators, 0 to 1; a design choice."""
+    """Share of the laser's power that goes to the receivers' local oscillators, 0 to 1; a design choice."""
     configuration: Configuration = Configuration.IDEAL
     """Whether phases allow for the errors of the couplers, which a calibration has measured."""
     modulator: Modulator = shipped(Modulator, DEFAULT_MODULATOR, named_parts_table)
@@ -199,7 +199,7 @@ class MziMesh(AnalogCore):
     layout: MeshLayout = shipped(MeshLayout, "mesh_layout", programmable_table)
     """Layout of the mesh."""
     chip: Chip = field(default_factory=default_chip)
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,11 +236,6 @@ class MziMesh(AnalogCore):
     def analog_length(self) -> int:
         """Products in one ADC sample."""
         return self.ports
-
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
-        return self.ports * (self.word_bytes + 2.0 * PARTIAL_SUM_BYTES)
 
     @property
     def splits(self) -> int:

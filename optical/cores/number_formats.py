@@ -1,7 +1,7 @@
 """Number formats that make a core of few bits fit to train: block floating point, and residue numbers.
 
-Each takes any core and is one itself. A block is the operands of one analog sample: they share a scale, and
-the samples of a sum are scaled and added digitally.
+Each takes any core and is one itself (`FormattedCore`). A block is the operands of one analog sample: they
+share a scale, and the samples of a sum are scaled and added digitally.
 
 References
 ----------
@@ -22,7 +22,7 @@ from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import Events, FormatLogic, Integrator, Part, Per, device_table
 from optical.devices.devices import bytes_of_bits, shipped
 from optical.devices.limits import Light
-from optical.devices.parts import energy_j
+from optical.devices.parts import energy_j, merged
 from optical.execution import AnalogSpec, Scale
 from optical.execution.spec import Remainder, Residues, check_mantissas, largest_residue, residue_mean_square
 from optical.noise.chip import CalibrationCost
@@ -52,7 +52,7 @@ def logic_parts(logic: FormatLogic, samples_hz: float) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FormattedCore(ABC):
-    """Base of number formats around another core: all that the format does not change."""
+    """Base of cores that wrap another one: by default everything is that of the inner core."""
 
     name: str
     """Name shown in tables and messages."""
@@ -73,6 +73,21 @@ class FormattedCore(ABC):
     def symbol_rate_hz(self) -> float:
         """Symbols per second."""
         return self.core.symbol_rate_hz
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second of one core."""
+        return self.core.peak_macs_per_s
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes that one core fetches from the buffer in one symbol at full load."""
+        return self.core.operand_bytes_per_symbol
+
+    @property
+    def full_load(self) -> Events:
+        """Events per second on one core with all parts at work."""
+        return self.core.full_load
 
     @property
     def budget(self) -> Budget:
@@ -96,7 +111,7 @@ class FormattedCore(ABC):
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample with its converters, which no format or transform moves."""
+        """Effective bits of a full-scale sample with its converters; formats and transforms change none."""
         return self.core.effective_bits
 
     def parts(self) -> tuple[Part, ...]:
@@ -135,12 +150,7 @@ class BlockFloatCore(FormattedCore):
     """Digital electronics of the format."""
 
     @property
-    def peak_macs_per_s(self) -> float:
-        """Multiply-accumulates per second of one core."""
-        return self.core.peak_macs_per_s
-
-    @property
-    def _with_scales(self) -> float:
+    def _relative_bytes(self) -> float:
         """Bytes of operands with their scales over those without, dimensionless."""
         word_bytes = bytes_of_bits(self.forward.dac_bits)
         return 1.0 + self.logic.scale_bytes / (word_bytes * self.analog_length)
@@ -148,7 +158,7 @@ class BlockFloatCore(FormattedCore):
     @property
     def operand_bytes_per_symbol(self) -> float:
         """Bytes that one core fetches from the buffer in one symbol at full load."""
-        return self.core.operand_bytes_per_symbol * self._with_scales
+        return self.core.operand_bytes_per_symbol * self._relative_bytes
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase: the inner core's, with scales of blocks."""
@@ -162,8 +172,8 @@ class BlockFloatCore(FormattedCore):
         )
         return dataclasses.replace(
             work,
-            energy_j=dict(work.energy_j) | energy_j(self.format_parts, events),
-            operand_bytes=work.operand_bytes * self._with_scales,
+            energy_j=merged(work.energy_j, energy_j(self.format_parts, events)),
+            operand_bytes=work.operand_bytes * self._relative_bytes,
         )
 
     @property
@@ -298,11 +308,11 @@ class ResidueCore(FormattedCore):
         elements = operand_elements(operator)
         results = sample_count(operator, self.analog_length)
         events = Events(elements=count * elements, results=count * results)
+        cores_j = {part: count * energy for part, energy in work.energy_j.items()}
         return Work(
             light_s=self.passes * work.light_s,
             programming_s=self.passes * work.programming_s,
-            energy_j={part: count * energy for part, energy in work.energy_j.items()}
-            | energy_j(self.format_parts, events),
+            energy_j=merged(cores_j, energy_j(self.format_parts, events)),
             operand_bytes=count * work.operand_bytes + elements / self.analog_length * self.logic.scale_bytes,
             writes=self.passes * work.writes,
         )
@@ -325,17 +335,12 @@ class ResidueCore(FormattedCore):
     @property
     def full_load(self) -> Events:
         """Events per second on one core with all copies at work."""
-        of_copy = self.core.full_load
+        copy = self.core.full_load
         return Events(
-            symbols=self.parallel * of_copy.symbols,
-            samples=self.parallel * of_copy.samples,
+            symbols=self.parallel * copy.symbols,
+            samples=self.parallel * copy.samples,
             results=self.samples_hz,
         )
-
-
-def in_block_float(core: Core, name: str) -> BlockFloatCore:
-    """Return a core with block floating point, of today's electronics."""
-    return BlockFloatCore(name=name, core=core)
 
 
 def in_residues(core: Core, name: str, *, moduli: tuple[int, ...], mantissa_bits: int) -> ResidueCore:
@@ -346,7 +351,7 @@ def in_residues(core: Core, name: str, *, moduli: tuple[int, ...], mantissa_bits
 @cache
 def default_block_float() -> BlockFloatCore:
     """Return the default crossbar with block floating point."""
-    return in_block_float(default_crossbar(), "block_float")
+    return BlockFloatCore(core=default_crossbar())
 
 
 def in_short_residues(core: Crossbar, name: str) -> ResidueCore:

@@ -33,7 +33,7 @@ from optical.cores.analog import (
     source_parts,
     streaming,
 )
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
+from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -116,7 +116,7 @@ class PcmCrossbar(AnalogCore):
     readout: Integrator | Sampler = shipped(Integrator, "integrator")
     """Readout of the amplifier."""
     chip: Chip = field(default_factory=default_chip)
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,12 +158,6 @@ class PcmCrossbar(AnalogCore):
     def analog_length(self) -> int:
         """Products in one ADC sample."""
         return self.rows
-
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
-        words = self.modulators * self.word_bytes
-        return (words + self.receivers * 2.0 * PARTIAL_SUM_BYTES) / self.passes
 
     @property
     def light(self) -> Light:

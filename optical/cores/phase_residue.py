@@ -226,15 +226,20 @@ class PhaseChannel(Checked):
         return bare._misreading(dataclasses.replace(ratio, bright=intensity))
 
     def _misreading(self, ratio: NoiseRatio) -> float:
-        turned = math.fsum(self.phase_variances.values())
-        added = ratio.total - turned
+        """Return the chance of misreading a remainder with some noise, averaged over the digits' losses.
+
+        Noise that is added to the quadratures grows, relative to the signal, with the loss; phase errors do
+        not.
+        """
+        phase_variance = math.fsum(self.phase_variances.values())
+        added = ratio.total - phase_variance
         ones: Reals = np.arange(self.digits + 1.0)
         excess_db = (ones - 0.5 * self.digits) * (self.one_loss_db - self.zero_loss_db)
-        noise = added * ratio_from_db(excess_db) + turned
+        noise = added * ratio_from_db(excess_db) + phase_variance
         chances = phase_misreading(noise, self.modulus)
         gammaln = scipy.special.gammaln
-        ways = gammaln(self.digits + 1) - gammaln(ones + 1) - gammaln(self.digits - ones + 1)
-        return float(np.sum(np.exp(ways - self.digits * math.log(2.0)) * chances))
+        log_binomial = gammaln(self.digits + 1) - gammaln(ones + 1) - gammaln(self.digits - ones + 1)
+        return float(np.sum(np.exp(log_binomial - self.digits * math.log(2.0)) * chances))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from optical.cores.analog import (
     source_parts,
     streaming,
 )
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
+from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -112,7 +112,7 @@ class RingBank(AnalogCore):
     layout: RingBankLayout = shipped(RingBankLayout, "ring_bank_layout")
     """Density of the banks."""
     chip: Chip = field(default_factory=default_chip)
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,8 +137,8 @@ class RingBank(AnalogCore):
 
     @property
     def sample_rate_hz(self) -> float:
-        """Conversions per second of one output."""
-        return self.vectors_per_s
+        """Conversions per second of one output, one for each signed input vector."""
+        return self.symbol_rate_hz / self.passes
 
     @property
     def analog_length(self) -> int:
@@ -167,20 +167,14 @@ class RingBank(AnalogCore):
         return lines_around(middle_m, self.wavelengths, self.line_spacing_hz)
 
     @property
-    def vectors_per_s(self) -> float:
-        """Signed input vectors per second."""
-        return self.symbol_rate_hz / SIGN_PASSES
+    def passes(self) -> int:
+        """Symbols that one vector takes: its positive inputs, then its negative ones."""
+        return SIGN_PASSES
 
     @property
     def peak_macs_per_s(self) -> float:
         """Multiply-accumulates per second of one core, loaded and fully used."""
-        return self.rings * self.vectors_per_s
-
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
-        words = self.wavelengths * self.word_bytes
-        return (words + self.receivers * 2.0 * PARTIAL_SUM_BYTES) / SIGN_PASSES
+        return self.rings * self.sample_rate_hz
 
     @property
     def light(self) -> Light:
@@ -190,7 +184,7 @@ class RingBank(AnalogCore):
     @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the wavelength and bank that lose most."""
-        found = (
+        losses = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
             ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
@@ -205,7 +199,7 @@ class RingBank(AnalogCore):
                 guides=self.outputs,
             ).losses,
         )
-        return elements_of(found)
+        return elements_of(losses)
 
     @cached_property
     def link(self) -> IntensityBudget:
@@ -332,7 +326,7 @@ class RingBank(AnalogCore):
         return streaming(
             self,
             tiled_loads(operator, inputs=self.wavelengths, outputs=self.outputs, cores=cores),
-            passes=SIGN_PASSES,
+            passes=self.passes,
             loaded_bytes=bytes_of_bits(self.tuning_dac.nominal_bits),
         )
 

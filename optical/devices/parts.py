@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -156,6 +156,11 @@ def energy_j(parts: Iterable[Part], events: Events) -> dict[str, float]:
         if part.per is not Per.CORE and part.each is not None:
             found[part.name] = found.get(part.name, 0.0) + part.count * part.each * uses[part.per]
     return found
+
+
+def merged(parts: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    """Return two breakdowns by component as one, amounts of the same name added up."""
+    return {**parts, **{name: parts.get(name, 0.0) + amount for name, amount in more.items()}}
 
 
 def full_load_w(parts: Iterable[Part], rates: Events) -> dict[str, float]:
