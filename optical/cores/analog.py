@@ -1,9 +1,9 @@
 """Base of the cores that read sums of light through converters (`AnalogCore`).
 
 A core states only its own: its fields, the path of its light (`link`), its parts list (`parts`), the uses
-of parts by a product (`events`), and the errors of one output by itself (`output_record`). Power, area, energy
-and calibration follow here, and so do the errors that outputs share (`AnalogCore.analog`), by the sizes in an
-`ArrayShape`: unlike parts of the chip, intensity noise of a line, errors of a converter.
+of parts by a product (`events`), and the errors of one output by itself (`output_record`). Power, area,
+energy and calibration follow here, and so do the errors that outputs share (`AnalogCore.analog`), by the
+sizes in an `ArrayShape`: unlike parts of the chip, intensity noise of a line, errors of a converter.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ class Rounding(StrEnum):
 
 
 class Shot(StrEnum):
-    """Way in which shot noise is drawn."""
+    """Law from which shot noise is drawn."""
 
     GAUSSIAN = "gaussian"
     """Gaussian noise of its variance, which holds where a sample has many photons."""
@@ -453,7 +453,7 @@ class AnalogSpec(HashedOnce, LightNoise):
     encoding: CommonEncoding | None = None
     """Outputs that share errors of setting operands; None draws them for each output."""
     shot: Shot = Shot.GAUSSIAN
-    """Way in which shot noise is drawn."""
+    """Law from which shot noise is drawn."""
     transforms: OperandTransforms | None = None
     """Electronic transforms of the operands before they enter the core."""
 
