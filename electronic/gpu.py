@@ -451,8 +451,8 @@ class Gpu:
     it (`active_j`).
 
     *Within a step.* Unless `alone`, a product takes longer than in a benchmark
-    (`GpuChip.in_situ_efficiency`), for which no power is saved; then everything goes at the pace of the
-    slowest chip, waits for its host and draws idle power (`simulator.node`).
+    (`GpuChip.in_situ_efficiency`); so it draws less power, and is throttled less. Everything goes at the pace
+    of the slowest chip, waits for its host and draws idle power (`simulator.node`).
 
     *Sparsity.* Products with a weight pruned 2 of 4 run at `sparse_ratio` times the rate, with as much of the
     peak as dense ones and half the energy; what feeds them (`MatMul.operand_bytes`) and fills stays.

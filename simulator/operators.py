@@ -38,9 +38,10 @@ class Skew:
 
     Notes
     -----
-    All members send equally much (rows). Received amounts follow `loads` (columns). Within these sums, each
-    member prefers some members to others by `affinity`: the matrix is the one nearest to these preferences,
-    found by scaling columns and rows in turn (Sinkhorn, Ann. Math. Statist. 35 (1964) 876).
+    All members send the same amount (rows). Received amounts are in proportion to `loads` (columns). Within
+    these sums, each member prefers some members to others by `affinity`: the matrix is the one nearest to
+    these preferences, found by scaling columns and rows in turn (Sinkhorn, Ann. Math. Statist. 35 (1964)
+    876).
 
     A member's preferences fall geometrically over the other members, in an order that the golden section
     spreads over the group, so that favourites are neither all near nor all far. Blocks of a model may have
@@ -53,7 +54,7 @@ class Skew:
     affinity: float = 1.0
     """Preference for the first favourite over the mean preference; 1 for none. Dimensionless."""
     returns: bool = False
-    """Whether this is the way back, with the transposed matrix."""
+    """Whether the exchange returns what another one sent, with the transposed matrix."""
     pattern: int = 0
     """Number of the pattern, from 0."""
     patterns: int = 1
@@ -84,7 +85,7 @@ class Skew:
         return self.affinity == 1.0 and len(set(self.loads)) == 1
 
     def turned(self) -> Skew:
-        """Return the skew of the way back."""
+        """Return the skew of the exchange in the opposite direction."""
         return replace(self, returns=not self.returns)
 
     @property
@@ -124,7 +125,7 @@ def load_ratio(count: int, peak: float) -> float:
 
 
 def _peak(count: int, ratio: float) -> float:
-    """Return the first of `count` loads of mean 1 that fall by a ratio."""
+    """Return the largest of `count` geometric loads of mean 1 with a ratio of neighbours."""
     return count / math.fsum(ratio**power for power in range(count))
 
 
@@ -139,7 +140,7 @@ def _skew_matrix(loads: tuple[float, ...], affinity: float, pattern: int, patter
     """Return the traffic matrix of a `Skew`, shape [n, n]; rows sum to n, columns to n times their load."""
     n = len(loads)
     column_sums = np.roll(loads, pattern * n // patterns) * (n * n / math.fsum(loads))
-    preference = np.ones(n)  # by how many places the receiver is further on than the sender
+    preference = np.ones(n)  # by the receiver's position behind the sender, modulo n
     if affinity > 1.0:
         favourites = np.roll(spread_places(n)[1:], -(pattern * (n - 1) // patterns))
         preference[favourites] = geometric_loads(n - 1, affinity)
@@ -355,8 +356,8 @@ class MatMul:
     element_bytes: float = 2
     """Bytes of one stored element of A, B and C, including its share of a block's scale."""
     result_bytes: float = 0.0
-    """Bytes moved per element of C, or 0 for `element_bytes`: accumulation in memory reads and writes single
-    precision, and narrow operands may have wider results."""
+    """Bytes moved per element of C, or 0 for `element_bytes`. More where C is added to a sum in memory, which
+    is read and written in single precision, or where results are wider than operands."""
     on_chip: Matrices = Matrices.NONE
     """Matrices that never leave the chip, such as the scores of a fused attention kernel."""
     sparse: bool = False
@@ -431,9 +432,9 @@ class Elementwise:
     written_bytes: float
     """Bytes written to memory."""
     issued: int = 1
-    """Number of framework operators that it stands for, which the host issues one by one."""
+    """Number of framework operators that it stands for, each issued by the host."""
     kernels: int = 0
-    """Number of kernels beyond one for each of them."""
+    """Number of kernels beyond one for each of these operators."""
     role: Role = Role.OTHER
     """Role in a transformer."""
     casts: Role = Role.OTHER
@@ -595,8 +596,8 @@ def takes_units(operator: Operator) -> bool:
 
     Notes
     -----
-    Gathers of parameters and sums of gradients do, being kernels of the communication library. Sends, pushes
-    and pulls add up hardly anything; expert exchanges that overlap with work have kernels of their own.
+    Gathers of parameters and sums of gradients do: the communication library's kernels run on SMs. Sends,
+    pushes and pulls need hardly any; expert exchanges that overlap with work have kernels of their own.
     """
     return (
         isinstance(operator, Collective)

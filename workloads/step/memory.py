@@ -41,8 +41,8 @@ from workloads.step.sharding import (
 )
 
 MOST_ON_DEVICE = 3
-"""Chunks' activations on the device where they are kept on the host: those of the pass that runs, of the one
-before it on their way down, and of the next backward pass on their way up."""
+"""Chunks with activations on the device where activations are kept on the host: that of the running pass,
+that of the pass before (being stored), and that of the next backward pass (being fetched)."""
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
 LOGIT_BYTES = 4
@@ -454,7 +454,7 @@ def check_fits(config: TransformerConfig, plan: Plan, capacity_bytes: float) -> 
 
 
 STAGED_PARTS = 2
-"""Parts of states on disk that are in the host's memory: one in use, one on its way."""
+"""Parts of states on disk that are in the host's memory at once: one in use, one being read or written."""
 
 
 def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place, dict[str, float]]:
@@ -534,8 +534,8 @@ def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) ->
 
 
 LARGEST_TENSOR = 8
-"""Most tensor-parallel or expert ranks of a default plan, and most ranks that share parameters: those of a
-common node; a choice."""
+"""Most tensor-parallel or expert ranks of a default plan, and most ranks that share parameters: as many as a
+usual node has; a choice."""
 GATHERED_TIME = 1.1
 """Time of a step that gathers its parameters in a node, over one that holds them; a choice."""
 MOST_MICROBATCH_TOKENS = 8192
@@ -650,7 +650,7 @@ def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequ
 
 
 def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int, int]:
-    """Return the estimated time of a plan and what decides between equal times; the least is the best."""
+    """Return a plan's relative time and its tie-breakers; the least is the best plan."""
     bubble = 1 + (plan.axes.pp - 1) / plan.microbatches
     uneven = -(-config.layers // plan.axes.pp) * plan.axes.pp / config.layers
     time = bubble * uneven * RECOMPUTED_PASSES[plan.recompute.kind] / RECOMPUTED_PASSES[Recompute.NONE]
