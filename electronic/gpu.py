@@ -622,7 +622,7 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
     if product.element_bytes < 1:  # units for such operands alone may be more than the width accounts for
         relative_j = max(relative_j, packed_bytes(product.element_bytes) / 2)
     compute_j = product.flops * chip.energy_j_per_flop * relative_j
-    compute_s = gpu.penalties.in_company_s(work.compute_s, product)
+    compute_s = gpu.penalties.in_situ_s(work.compute_s, product)
     return _kernel_cost(gpu, replace(work, compute_s=compute_s), compute_j)
 
 

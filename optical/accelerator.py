@@ -452,7 +452,7 @@ class PhotonicUnit:
         hbm_j = self.memory.energy_j(moved_bytes)
         work_j = merged(work.energy_j, self._movement_j(work.operand_bytes, moved_bytes))
         work_j = merged(work_j, self._scaling_j(operator))
-        busy_s = self._penalties.in_company_s(work.time_s, operator) / (1.0 - self.calibration_duty)
+        busy_s = self._penalties.in_situ_s(work.time_s, operator) / (1.0 - self.calibration_duty)
         if self.limit_w is not None:
             limited_j = sum(self._with_overhead(work_j).values(), start=hbm_j)
             busy_s = max(busy_s, limited_j / (self.limit_w - self._calibration_w))

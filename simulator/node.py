@@ -100,7 +100,7 @@ class StepPenalties(Checked):
         """Expected time of the slowest accelerator over that of the mean one, at least 1."""
         return 1.0 + self.clock_spread * expected_maximum(self.slowest_of)
 
-    def in_company_s(self, alone_s: float, product: MatMul) -> float:
+    def in_situ_s(self, alone_s: float, product: MatMul) -> float:
         """Return the time of a product within a step from its time in isolation."""
         return alone_s if product.on_chip else alone_s / self.in_situ_efficiency
 

@@ -444,6 +444,7 @@ class PhaseArray:
 
     @property
     def _routing(self) -> Routing:
+        """Waveguides of all light."""
         return Routing(
             feed=self.feed,
             feed_m=self.layout.feed_length_m,
@@ -456,6 +457,7 @@ class PhaseArray:
 
     @property
     def _path(self) -> tuple[Element, ...]:
+        """Losses of the signal beside its digits; the first `COMMON_ELEMENTS` are the oscillator's too."""
         splits = math.ceil(math.log2(self.all_rows)) + 1
         return elements_of(
             (
@@ -468,6 +470,7 @@ class PhaseArray:
 
     @property
     def _receiver(self) -> Receiver:
+        """Receiver of one quadrature."""
         symbol = Symbols(
             rate_hz=self.symbol_rate_hz,
             symbols=1,

@@ -27,7 +27,7 @@ def step_of(system: System) -> StepResult:
 
 def test_nothing_is_paid_without_penalties():
     assert NO_PENALTIES.lag == 1.0
-    assert NO_PENALTIES.in_company_s(2.0, PRODUCT) == 2.0
+    assert NO_PENALTIES.in_situ_s(2.0, PRODUCT) == 2.0
     assert NO_PENALTIES.issue_s(8) == 0.0
 
 
@@ -40,8 +40,8 @@ def test_the_slowest_of_more_lags_further():
 
 def test_fused_attention_keeps_its_rate_and_is_called_once():
     paid = StepPenalties(in_situ_efficiency=0.5, host_operator_s=1.0, host_launch_s=0.25)
-    assert paid.in_company_s(1.0, PRODUCT) == 2.0
-    assert paid.in_company_s(1.0, FUSED) == 1.0
+    assert paid.in_situ_s(1.0, PRODUCT) == 2.0
+    assert paid.in_situ_s(1.0, FUSED) == 1.0
     later = dataclasses.replace(FUSED, on_chip=Matrices.A)
     assert [library_calls(one) for one in (PRODUCT, FUSED, later, EXPERTS)] == [1, 1, 0, 8]
     assert [paid.issue_s(calls) for calls in (0, 1, 8)] == [0.0, 1.0, 2.75]

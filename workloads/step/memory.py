@@ -57,7 +57,7 @@ BEHIND_NORMS = frozenset({Role.ATTENTION_QKV, Role.ATTENTION_LATENTS, Role.MLP_R
 BRANCHES = frozenset({Role.MLP_GATE_UP, Role.MLP_UP})
 """First products of a feed-forward part, which read it too where there are no routed experts."""
 
-_WAYS_OUT = {
+_REMEDIES = {
     "weights": "a larger tp or pp, or zero=3 with a larger dp",
     "gradients": "a larger tp or pp, grad_bytes=2, or zero=2 with a larger dp",
     "optimizer": "zero=1 with a larger dp, a larger tp or pp, or optimizer_place=host",
@@ -443,12 +443,12 @@ def check_fits(config: TransformerConfig, plan: Plan, capacity_bytes: float) -> 
     largest = max(kinds, key=lambda kind: kinds[kind])
     formats = plan.precision
     leaner = largest == "weights" and formats.takes_fp8_params and not formats.fp8_params
-    ways = f"fp8_params=true, {_WAYS_OUT[largest]}" if leaner else _WAYS_OUT[largest]
+    remedy = f"fp8_params=true, {_REMEDIES[largest]}" if leaner else _REMEDIES[largest]
     msg = (
         f"{config.name} does not fit: stage {stage} needs {needed / GIBIBYTE:.1f} GiB of the "
         f"{capacity_bytes / GIBIBYTE:.1f} GiB there are, "
         f"{(needed - capacity_bytes) / GIBIBYTE:.1f} GiB too much; "
-        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {ways}"
+        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {remedy}"
     )
     raise WorkloadError(msg)
 
@@ -522,13 +522,13 @@ def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) ->
         Place.NVME: ("disks", host.storage.capacity_bytes, "a larger dp, or fewer accelerators a host"),
     }
     stages = [host_bytes(config, plan, stage) for stage in range(plan.axes.pp)]
-    for place, (name, room, way_out) in rooms.items():
+    for place, (name, room, remedy) in rooms.items():
         needed = host.accelerators * max(math.fsum(kinds[place].values()) for kinds in stages)
         if needed > room:
             msg = (
                 f"{config.name} does not fit the host's {name}: {host.accelerators} ranks need "
                 f"{needed / GIBIBYTE:.1f} GiB of the {room / GIBIBYTE:.1f} GiB of '{host.name}'; "
-                f"try {way_out}"
+                f"try {remedy}"
             )
             raise WorkloadError(msg)
 
