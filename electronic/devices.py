@@ -32,14 +32,15 @@ KIBIBYTE_BYTES = to_si("chunk_bytes", 1.0, "KiB")
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkedAdder(Checked):
-    """Schedule by which a communication library has switches add: chunks of a few sizes, many at once.
+    """In-switch reduction as a communication library schedules it, in rounds of chunks (NCCL's NVLS).
 
     Notes
     -----
-    The w chunks of c bytes that are in flight pass a port at the rate r, and are then waited for: a round
-    lasts w c / r + h. The first sums come back after one round, so that S bytes, S (n + 1) / n on the wire
-    of n ranks, take t + (1 + S (n + 1) / (n w c)) (w c / r + h). Short chunks begin sooner, long ones end
-    sooner; the library halves the chunk for short vectors.
+    A round sends `chunks_in_flight` = w chunks of c bytes through a port at the rate r, `efficiency` times
+    the port's, and then waits h = `wait_s`: it lasts w c / r + h. The first sums come back after one round,
+    so that S bytes, S (n + 1) / n on the wire of n ranks, take t + (1 + S (n + 1) / (n w c)) (w c / r + h)
+    with t = `start_s`. Short chunks return the first sums sooner, long ones lose less to waits; the library
+    halves the chunk for short vectors.
 
     References
     ----------
@@ -50,19 +51,19 @@ class ChunkedAdder(Checked):
     name: str = "chunked adder"
     """Name shown in records, before the size of the chunk."""
     start_s: float
-    """Time to start a collective, once, without the fill."""
+    """Time to start a collective, before its first round."""
     efficiency: Efficiency
     """Share of a port's rate that the payload gets within a round, 0 to 1."""
     wait_s: float
-    """Time between two rounds of chunks: flags and fences."""
+    """Time between two rounds: flags and fences."""
     tree_wait_s: float
-    """Further time between two rounds whose sums go on between nodes."""
+    """Further time between two rounds if a tree over nodes adds the sums of the nodes."""
     least_chunk_bytes: Positive
     """Shortest chunk."""
     most_chunk_bytes: Positive
     """Longest chunk, a power of two times the shortest."""
     chunks_in_flight: Count
-    """Chunks that a port has under way at once: channels times ranks."""
+    """Chunks of a round through one port: channels times ranks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,29 +80,29 @@ class ChunkedAdder(Checked):
         Parameters
         ----------
         port_bytes_per_s : float
-            Rate of a port that a long transfer reaches.
+            Rate of a long transfer through a port.
         """
-        found = []
+        adders = []
         chunk_bytes = self.least_chunk_bytes
         while chunk_bytes <= self.most_chunk_bytes:
-            flying_bytes = self.chunks_in_flight * chunk_bytes
-            flying_s = flying_bytes / port_bytes_per_s
-            round_s = flying_s / self.efficiency + self.wait_s
+            round_bytes = self.chunks_in_flight * chunk_bytes
+            line_s = round_bytes / port_bytes_per_s
+            round_s = line_s / self.efficiency + self.wait_s
             adder = NodeAdder(
                 name=f"{self.name}-{chunk_bytes / KIBIBYTE_BYTES:.0f}k",
                 start_s=self.start_s + round_s,
-                efficiency=flying_s / round_s,
-                chunk_bytes=flying_bytes,
+                efficiency=line_s / round_s,
+                chunk_bytes=round_bytes,
                 tree_wait_s=self.tree_wait_s,
             )
-            found.append(adder)
+            adders.append(adder)
             chunk_bytes *= 2
-        return tuple(found)
+        return tuple(adders)
 
 
 PARAMETERS = Path(__file__).parent / "parameters"
 MEMORY_SUFFIX = ".hbm"
-"""A table's device ``x`` has its memory in the rows of ``x.hbm``."""
+"""The memory of a table's device ``x`` is in the rows of ``x.hbm``."""
 PROTOCOLS = ("ll", "ll128", "simple")
 """NCCL's protocols, from the lowest latency to the highest bandwidth."""
 SIMPLE = MappingProxyType(
@@ -111,14 +112,15 @@ SIMPLE = MappingProxyType(
         **dict.fromkeys(("xgmi3", "xgmi4"), "simple-rccl"),
     }
 )
-"""The last of them where chunks fill sooner than on the NVLink of Volta and Ampere, and RCCL's."""
+"""Rows of ``network.csv`` for the protocol ``simple`` on domains with numbers of their own: a chunk takes
+less time to fill on NVLink later than Ampere's, and RCCL has other latencies. Others take ``simple``."""
 ADDERS = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "nvls"),
         **dict.fromkeys(("nvlink5", "nvlink5-72"), "nvls5"),
     }
 )
-"""Sums in the switches, from the third NVSwitch on (Hopper)."""
+"""Row of the in-switch reduction (`ChunkedAdder`) of a domain; from the third NVSwitch (Hopper) on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,23 +128,24 @@ class ReferenceSystem:
     """Surroundings in which an accelerator is sold: nodes, server, cards, and the torus of some."""
 
     scale_up: str
-    """Switched domain inside a node; for accelerators on a torus a switched stand-in."""
+    """Switched domain inside a node; for accelerators on a torus, a switched domain that replaces it in
+    comparisons."""
     host: str
-    """Server of its vendor's reference system, or one of that class and time."""
+    """Server of its vendor's reference system, or of the same class and time."""
     slow_cards: bool = False
-    """Whether nodes are joined by cards of 200 Gb/s or less; by later ones of 400 else."""
+    """Whether network cards have 200 Gb/s or less, rather than 400."""
     torus_link: str = ""
-    """Links of accelerators that stand on a torus and have no nodes; empty for all others."""
+    """Links of accelerators on a torus, which have no nodes; empty for all others."""
     flat_torus: bool = False
     """Whether that torus has two axes (Google Cloud TPU documentation: four links a chip)."""
     whole_bytes: bool = False
-    """Whether its units for 8 bits multiply whole numbers only (documentation that quotes int8 rates)."""
+    """Whether its 8-bit units multiply integers only (its documentation quotes int8 rates)."""
 
 
 def _tpu(
     link: str, *, slow_cards: bool = True, flat_torus: bool = False, whole_bytes: bool = True
 ) -> ReferenceSystem:
-    """Return the system of a TPU with links of a name."""
+    """Return the reference system of a TPU, by its torus links."""
     return ReferenceSystem(
         scale_up="nvlink4",
         host="tpu-v4-host",
@@ -223,8 +226,8 @@ class GpuChip(Checked):
     store_overlap: Share
     """Share of writing C that hides behind the next tile's arithmetic, 0 to 1."""
     experts_together: Count
-    """Kernels of experts' products that run beside each other: the streams that they are dealt to, or 1 where
-    a kernel holds every unit to its end (persistent kernels)."""
+    """Kernels of experts' products that run at the same time, one per stream; 1 where a kernel holds every
+    unit to its end (persistent kernels)."""
     k_step: Count
     """Inner dimension is padded to multiples of this (of elements of two bytes)."""
     fill_s: float
@@ -232,16 +235,16 @@ class GpuChip(Checked):
     misaligned_efficiency: Efficiency
     """Share of its rate that a product keeps when its rows are no multiple of 16 bytes, 0 to 1."""
     misaligned_batch_efficiency: Efficiency
-    """Such a share for batched products of activations (attention heads of odd size), 0 to 1."""
+    """The same for batched products of activations (attention heads of odd size), 0 to 1."""
     attention_efficiency: Efficiency
     """Share of the peak that the products inside a fused attention kernel reach forward with heads of 128."""
     attention_backward_efficiency: Efficiency
     """Share of the peak that the products inside a fused attention kernel reach backward, 0 to 1."""
     attention_fill_s: float = 0.0
-    """Time that such a kernel takes to begin and end each block of queries, whatever keys it sees; 0 where
-    the shares are of whole kernels."""
+    """Time to begin and end a block of queries in a fused attention kernel, whatever its number of keys; 0
+    where `attention_efficiency` is that of whole kernels."""
     attention_backward_fill_s: float = 0.0
-    """Time that such a kernel takes to begin and end each block of queries backward."""
+    """The same for the backward kernel."""
     launch_s: float
     """Time to start and drain a kernel on the chip."""
     host_launch_s: float
@@ -319,7 +322,7 @@ class PacketSwitch(Checked):
     shipped_spreading: Spreading
     """Spreading of flows over equally short paths as the vendor ships the switch."""
     shipped_queue_pairs: Count
-    """Flows between two cards that a communication library's defaults give a hash, each a queue pair."""
+    """Queue pairs between two cards by a communication library's default; each is hashed as a flow."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -421,28 +424,28 @@ def load_scale_up(name: str) -> ScaleUp:
     """
     rows = table("network")
     domain = rows.build(ScaleUp, name)
-    adds = rows.build(ChunkedAdder, ADDERS[name]) if name in ADDERS else None
+    adder = rows.build(ChunkedAdder, ADDERS[name]) if name in ADDERS else None
     return replace(
         domain,
-        protocols=tuple(_protocol(one, name) for one in PROTOCOLS),
-        adders=adds.adders(domain.capacity_bytes_per_s) if adds else (),
+        protocols=tuple(_protocol(protocol, name) for protocol in PROTOCOLS),
+        adders=adder.adders(domain.capacity_bytes_per_s) if adder else (),
     )
 
 
 def _protocol(name: str, domain: str) -> Protocol:
-    """Return a protocol with the numbers of a domain; its name is the same in all domains."""
+    """Return a protocol of NCCL with a domain's latencies and efficiencies."""
     row = SIMPLE.get(domain, name) if name == PROTOCOLS[-1] else name
     return replace(table("network").build(Protocol, row), name=name)
 
 
 def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
-    """Return the name of the switched domain of a GPU's node.
+    """Return the switched domain of a GPU's node by its name in the network table.
 
-    V100s without switches have a domain of their own for some numbers of accelerators.
+    V100s without switches, which are joined by direct links, have a row for each number of accelerators.
     """
     name = REFERENCE_SYSTEMS[gpu_name].scale_up
-    few = f"{name}-of-{accelerators}"
-    return few if few in table("network").names else name
+    without_switches = f"{name}-of-{accelerators}"
+    return without_switches if without_switches in table("network").names else name
 
 
 load_adder = Shelf(Adder, PARAMETERS / "network.csv")
@@ -485,5 +488,5 @@ def host_of(gpu_name: str, accelerators: int) -> Host:
 
 
 def host_names() -> tuple[str, ...]:
-    """Return the servers of the table that carry a GPU."""
-    return tuple(dict.fromkeys(one.host for one in REFERENCE_SYSTEMS.values()))
+    """Return the servers of the reference systems."""
+    return tuple(dict.fromkeys(system.host for system in REFERENCE_SYSTEMS.values()))

@@ -41,7 +41,8 @@ RESULT = "rounding of the result"
 _PLACES = 32
 """Points per octave at which the error of floats is tabulated; a choice."""
 _DEEPEST, _HIGHEST = -24, 4
-"""Octaves of elements relative to their scale that are counted; choices. Others have negligible power."""
+"""Lowest and highest octave of elements, relative to their scale, that are counted; choices. Elements of
+others have negligible power."""
 _SMALLEST_SCALE = 2.0**-126
 """Least scale, so that rows of zeros stay zero."""
 _E8M0_BIAS = 127
@@ -74,22 +75,23 @@ class ElementFormat(Checked):
             least = 2.0 - 2.0 ** (self.exponent_bits - 1.0)
             exponent = np.maximum(np.frexp(x)[1] - 1.0, least)
             step = np.exp2(exponent - self.mantissa_bits)
-        found: Reals = np.clip(np.rint(x / step) * step, -self.largest, self.largest)
-        return found
+        rounded: Reals = np.clip(np.rint(x / step) * step, -self.largest, self.largest)
+        return rounded
 
     @functools.cached_property
     def codes(self) -> Codes:
         """All magnitudes of the format, relative to the largest."""
         if not self.exponent_bits:
             return Codes(values=np.arange(self.largest + 1.0) / self.largest)
-        least, parts = 2 - 2 ** (int(self.exponent_bits) - 1), int(2**self.mantissa_bits)
-        fractions = np.arange(parts) / parts
-        octaves = np.exp2(np.arange(least, math.floor(math.log2(self.largest)) + 1))
-        values = np.concatenate((fractions * octaves[0], np.outer(octaves, 1.0 + fractions).ravel()))
+        least_exponent, mantissas = 2 - 2 ** (int(self.exponent_bits) - 1), int(2**self.mantissa_bits)
+        fractions = np.arange(mantissas) / mantissas
+        octaves = np.exp2(np.arange(least_exponent, math.floor(math.log2(self.largest)) + 1))
+        subnormal = fractions * octaves[0]
+        values = np.concatenate((subnormal, np.outer(octaves, 1.0 + fractions).ravel()))
         return Codes(values=values[values <= self.largest] / self.largest)
 
     def rounding(self, law: OperandLaw, length: int) -> float:
-        """Return the noise-to-signal ratio of rounding a law's elements to floats without a scale.
+        """Return the noise-to-signal ratio of rounding elements of a distribution to floats without a scale.
 
         Notes
         -----
@@ -108,13 +110,14 @@ class ElementFormat(Checked):
 
 @functools.cache
 def _errors_in_octave(shape: Element) -> tuple[Reals, Reals]:
-    """Return positions of a scale within an octave, and the relative square error of floats there.
+    """Return the square error of floats over the elements' mean square, by the scale of the elements.
 
-    Both have shape [`_PLACES` + 1]. The error is that of a mantissa of no bits; each bit divides it by four.
+    The scale is 2^x with x from 0 to 1, as a power of two changes nothing. Returns x and the errors, shape
+    [`_PLACES` + 1] each. The errors are those of a mantissa of no bits; each bit divides them by four.
 
     Notes
     -----
-    Within an octave numbers are spaced by d, and elements have a mean square error of d^2/12, so that only
+    Within an octave floats are spaced by d and elements have a mean square error of d^2/12, so that only
     the probability of each octave matters.
     """
     octaves, places = np.arange(_DEEPEST, _HIGHEST), np.arange(_PLACES + 1)
@@ -192,11 +195,12 @@ class NumberFormat:
         return element_format(self.result).rounded(a @ b.T)
 
     def _elements(self, phase: Phase) -> tuple[ElementFormat, ElementFormat]:
+        """Return the formats of the elements of A and of B."""
         a = self.gradient if phase is Phase.GRAD_INPUT else self.element
         return a, self.gradient if phase is Phase.GRAD_WEIGHT else self.element
 
     def _rounded(self, x: Reals, element: ElementFormat, lines: int) -> Reals:
-        """Return an operand, shape [rows, K], rounded; `lines` rows share the scale of a block."""
+        """Return an operand, shape [rows, K], rounded; blocks that share a scale are `lines` rows high."""
         if self.shared is Shared.NOTHING:
             return element.rounded(x)
         size = np.abs(x)
@@ -211,7 +215,7 @@ class NumberFormat:
         return element.rounded(x / scale * element.largest) * (scale / element.largest)
 
     def full_scale(self, element: ElementFormat, of_tensor: float) -> FullScale | None:
-        """Return the rule of full scales, for a tensor of a largest magnitude; None if any is possible."""
+        """Return the rounding of full scales, given a tensor's largest magnitude; None for float32 scales."""
         if self.rule is ScaleRule.ANY:
             return None
         return FullScale(rule=self.rule, element=element, of_tensor=of_tensor)
@@ -268,19 +272,18 @@ class NumberFormat:
         return of_a, of_b
 
     def _moments(self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int) -> Scaled:
-        """Return the moments of an operand of `rows` rows; `lines` rows share the scale of a block."""
+        """Return the moments of an operand of `rows` rows; blocks with one scale are `lines` rows high."""
         if self.shared is Shared.ROW:
             return scaled_moments(law, length, element.codes)
         if self.shared is Shared.TENSOR and not element.exponent_bits:
             return scaled_moments(law, length, element.codes, rows=rows)
-        whole, larger = law.without_rows(), rows * law.outliers(length)
-        if (
-            self.shared is Shared.TENSOR
-        ):  # floats are as precise at any full scale: rows need not be told apart
-            return scaled_moments(whole, length * rows, element.codes, outliers=larger)
+        whole, outlier_count = law.without_rows(), rows * law.outliers(length)
+        if self.shared is Shared.TENSOR:
+            # Floats are as precise at any full scale, so that rows need not be told apart.
+            return scaled_moments(whole, length * rows, element.codes, outliers=outlier_count)
         of_tensor = 0.0
         if self.rule is ScaleRule.E4M3:
-            tensor = scaled_moments(whole, length * rows, None, outliers=larger)
+            tensor = scaled_moments(whole, length * rows, None, outliers=outlier_count)
             of_tensor = math.sqrt(tensor.scale_square)
         rule = self.full_scale(element, of_tensor)
         height = min(lines, rows)
@@ -309,7 +312,7 @@ def _block_maxima(size: Reals, lines: int, block: int) -> Reals:
 
 @dataclass(frozen=True, kw_only=True)
 class FullScale:
-    """Rule for the magnitude of the largest code of a block, by the block's largest magnitude."""
+    """Full scale of a block, the magnitude of its largest code, as a function of its largest magnitude."""
 
     rule: ScaleRule
     """Number format of scales."""
@@ -320,7 +323,7 @@ class FullScale:
 
     @property
     def jumps(self) -> Reals:
-        """Largest magnitudes at which the full scale, or the code of the largest element, jumps."""
+        """Magnitudes of the largest element at which the full scale, or that element's code, jumps."""
         if self.rule is ScaleRule.E4M3:  # the largest element is always at the largest code
             return element_format("e4m3").codes.middles * self.of_tensor
         upper = self.element.codes.middles
@@ -373,8 +376,8 @@ def _in_blocks(name: str, element: str, rule: ScaleRule, *, square_weights: bool
 
 FORMATS: Mapping[str, NumberFormat] = MappingProxyType(
     {
-        one.name: one
-        for one in (
+        number_format.name: number_format
+        for number_format in (
             _format("fp32", "float32", Shared.NOTHING, result="float32"),
             _format("tf32", "tf32", Shared.NOTHING, result="float32"),
             _format("fp16", "float16", Shared.NOTHING, result="float16"),

@@ -1,6 +1,16 @@
-"""Electronic compute units: GPUs (tiles, waves, memory wall, power limit) and vector lanes beside light.
+"""Electronic compute units, GPUs and the vector lanes beside photonic cores: time and energy of an operator.
 
-Dynamic power goes with the cube of the clock, so that the time of power-limited work goes with the cube root.
+A matrix product on a GPU, step by step:
+
+1. *Tiles.* C is cut into tiles, of which each streaming multiprocessor (unit) computes one at a time; the
+   last wave of tiles may leave units idle. Tile and split of the inner dimension are those of least time
+   (`product_work`). Products inside a fused attention kernel follow `_fused_attention_work` instead.
+2. *Memory wall.* Arithmetic and memory traffic overlap; the longer one counts (roofline).
+3. *Power limit.* The clock falls until the mean power of the kernel is within the limit (`slowdown`).
+4. The launch of the kernel comes before, and its energy has three parts: operations, bytes moved, and what
+   the chip draws while any kernel runs (`active_j`).
+
+Element-wise operators run on vector lanes: steps 2 to 4 without tiles.
 """
 
 from __future__ import annotations
@@ -14,7 +24,7 @@ from types import MappingProxyType
 from electronic.devices import GpuChip, VectorEngine, accelerator_names, check_accelerator, load_memory, table
 from simulator.errors import ParameterError, check_range, nearest
 from simulator.interfaces import Bound, Cost, Numerics
-from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls, weighted
+from simulator.node import NO_PENALTIES, Memory, StepPenalties, has_weight, library_calls
 from simulator.operators import Elementwise, Held, MatMul, Phase
 
 
@@ -24,8 +34,9 @@ class VectorUnit:
 
     Notes
     -----
-    Time is a launch and then the longer of arithmetic and memory traffic (roofline), or what a power limit
-    makes of it; energy is that of the operations and of the bytes moved.
+    Time is a launch and then the longer of arithmetic and memory traffic (roofline). Lanes keep their clock:
+    under a power limit their arithmetic pauses until the mean power of operations and bytes moved is within
+    the limit.
     """
 
     name: str = "vector"
@@ -35,9 +46,9 @@ class VectorUnit:
     memory: Memory
     """The memory they stream from."""
     penalties: StepPenalties | None = None
-    """Penalties that they pay within a step; None for lanes by themselves."""
+    """Penalties that they pay within a step; None for none."""
     limit_w: float | None = None
-    """Power that work may add, the memory's for it included; None for lanes by themselves."""
+    """Most power of operations, bytes moved and `VectorEngine.active_w` together; None for no limit."""
 
     @property
     def static_w(self) -> float:
@@ -88,24 +99,28 @@ class VectorUnit:
 
 @lru_cache(maxsize=65536)
 def _vector_cost(unit: VectorUnit, operator: Elementwise) -> Cost:
-    """Return the cost of work on vector lanes, slowed where a power limit asks for it."""
-    moved = operator.read_bytes + operator.written_bytes
-    paid = unit.penalties or NO_PENALTIES
-    parts = {"vector": operator.flops * unit.engine.energy_j_per_flop, "hbm": unit.memory.energy_j(moved)}
-    least_s = 0.0 if unit.limit_w is None else sum(parts.values()) / unit.limit_w
-    compute_s = max(operator.flops / unit.engine.rate_flop_per_s, least_s) * paid.lag
-    memory_s = unit.memory.mixed_time_s(moved)
-    work_s = max(compute_s, memory_s)
-    bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
-    time_s = unit.engine.launch_s + work_s
+    """Return the cost of an element-wise operator on vector lanes."""
+    engine, penalties = unit.engine, unit.penalties or NO_PENALTIES
     limit_w = math.inf if unit.limit_w is None else unit.limit_w
-    parts["vector active"] = active_j(unit.engine.active_w, sum(parts.values()), time_s, limit_w=limit_w)
+    moved_bytes = operator.read_bytes + operator.written_bytes
+    energy = {"vector": operator.flops * engine.energy_j_per_flop, "hbm": unit.memory.energy_j(moved_bytes)}
+    compute_s = max(operator.flops / engine.rate_flop_per_s, sum(energy.values()) / limit_w) * penalties.lag
+    memory_s = unit.memory.mixed_time_s(moved_bytes)
+    time_s = engine.launch_s + max(compute_s, memory_s)
+    energy["vector active"] = active_j(engine.active_w, sum(energy.values()), time_s, limit_w=limit_w)
     return Cost(
         time_s=time_s,
-        energy_j=MappingProxyType(parts),
-        bound=Bound.LAUNCH if unit.engine.launch_s > work_s else bound,
-        host_s=paid.work_issue_s(operator) if moved else 0.0,
+        energy_j=MappingProxyType(energy),
+        bound=_bound(engine.launch_s, compute_s, memory_s),
+        host_s=penalties.work_issue_s(operator) if moved_bytes else 0.0,
     )
+
+
+def _bound(launch_s: float, compute_s: float, memory_s: float) -> Bound:
+    """Return the longest of launch, arithmetic and memory traffic."""
+    if launch_s > max(compute_s, memory_s):
+        return Bound.LAUNCH
+    return Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
 
 
 def load_vector(name: str) -> VectorUnit:
@@ -133,72 +148,75 @@ def vector_names() -> tuple[str, ...]:
 
 
 def active_j(active_w: float, drawn_j: float, time_s: float, *, limit_w: float) -> float:
-    """Return what a chip draws while it runs kernels, beyond idle, operations and bytes moved.
+    """Return the energy of clocks, instruction issue, caches and leakage while kernels run.
 
     Parameters
     ----------
     active_w : float
-        Power of clocks, issue of instructions, caches and leakage (`GpuChip.active_w`).
+        Power of these, beyond idle power (`GpuChip.active_w`).
     drawn_j : float
         Energy of operations and bytes moved.
     time_s : float
         Time that the kernels take.
     limit_w : float
-        Power that work may add; what operations and bytes leave of it is drawn at most.
+        Most power beyond idle: the energy is at most what operations and bytes moved leave of
+        ``limit_w * time_s``.
     """
     return min(active_w * time_s, max(0.0, limit_w * time_s - drawn_j))
 
 
 STEPS = 40
-"""Halvings of the interval in which the clock is sought."""
+"""Halvings of the interval in which the clock's factor is sought."""
 
 
 def slowdown(*, compute_s: float, least_s: float, compute_j: float, other_j: float, limit_w: float) -> float:
-    """Return by what factor a clock must fall so that the mean power stays within a limit, at least 1.
+    """Return the factor, at least 1, by which the clock must fall to keep the mean power within a limit.
 
     Parameters
     ----------
     compute_s : float
         Time of the units at the full clock, which stretches with the factor.
     least_s : float
-        Time that the clock does not change (memory).
+        Time of the memory traffic, which the clock does not change.
     compute_j : float
         Energy of the units at the full clock; it falls with the square of the factor, as the voltage does.
     other_j : float
-        Energy that the clock does not change.
+        Energy of the bytes moved, which the clock does not change.
     limit_w : float
-        Power that work may add.
+        Most mean power beyond idle.
 
     Notes
     -----
-    Finds x >= 1 with ``compute_j / x^2 + other_j = limit_w max(compute_s x, least_s)``, voltage being taken
-    proportional to the clock (P = C V^2 f; Rabaey, Digital Integrated Circuits, section 5.5).
+    Finds x >= 1 with ``compute_j / x^2 + other_j = limit_w max(compute_s x, least_s)``, by bisection. Voltage
+    is taken proportional to the clock (P = C V^2 f; Rabaey, Digital Integrated Circuits, section 5.5), so
+    that dynamic power falls with the cube of the clock, and the time of work that is limited by power alone
+    goes with the cube root of 1 / `limit_w`.
     """
 
-    def over(factor: float) -> float:
+    def excess_j(factor: float) -> float:
         return compute_j / factor**2 + other_j - limit_w * max(compute_s * factor, least_s)
 
-    if compute_s == 0.0 or over(1.0) <= 0.0:
+    if compute_s == 0.0 or excess_j(1.0) <= 0.0:
         return 1.0
     low, high = 1.0, 2.0
-    while over(high) > 0.0:
+    while excess_j(high) > 0.0:
         low, high = high, 2.0 * high
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if over(middle) > 0.0 else (low, middle)
+        low, high = (middle, high) if excess_j(middle) > 0.0 else (low, middle)
     return high
 
 
 TILES = ((128, 256, 0), (256, 128, 0), (128, 128, 1), (128, 64, 2), (64, 128, 2), (64, 64, 3))
-"""Tiles of C that one unit computes in tuned libraries: rows, columns, how often halved."""
+"""Tiles of C in tuned libraries: rows, columns, and halvings of the area from the largest tile."""
 SPLITS = (1, 2, 4, 8, 16)
-"""Ways to split the inner dimension over units, so that a product with few tiles still fills the chip."""
+"""Parts into which the inner dimension may be split, to fill the chip with a product of few tiles."""
 PARTIAL_SUM_BYTES = 4
 """Partial sums of a split product are kept in single precision."""
 NIBBLE_BYTES = 0.5
 """Bytes of an element of 4 bits."""
 ALIGNED_BYTES = 16
-"""Widest load of a thread; rows that do not start on such a boundary are loaded in narrower pieces."""
+"""Widest load of a thread; rows that do not start at a multiple of it are loaded in narrower pieces."""
 ATTENTION_ROWS = 128
 """Queries that one unit takes at a time in a fused attention kernel (FlashAttention-2)."""
 HEAD_STEP = 32
@@ -208,28 +226,28 @@ USUAL_HEAD = 128
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """Work of one product on a chip at its full clock."""
+class KernelWork:
+    """Arithmetic and memory traffic of one operator on a chip at its full clock."""
 
     compute_s: float
-    """Time of the units, with what of storing is not hidden."""
+    """Time of the units: arithmetic, and the stores that do not hide behind it."""
     memory_s: float
-    """Time of the memory traffic."""
+    """Time of the memory traffic, which runs beside the arithmetic."""
     moved_bytes: float
     """Memory traffic."""
     launches: int = 1
-    """Kernels started; none for a later part of a fused one."""
+    """Kernels started; 0 for the later products of a fused attention kernel."""
     calls: int = 1
     """Library calls that the host makes."""
 
     @property
     def time_s(self) -> float:
-        """Time of whichever takes longer."""
+        """Time at the full clock, without launch (roofline)."""
         return max(self.compute_s, self.memory_s)
 
 
-def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
-    """Return what a product asks of a chip with the best tile and split.
+def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> KernelWork:
+    """Return arithmetic and traffic of a product with the tile and the split of least time.
 
     Parameters
     ----------
@@ -240,22 +258,26 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     product : MatMul
         The product; operands of one byte run at the 8-bit rate, of less at the 4-bit rate, of four at
         the rate for single precision.
+
+    Notes
+    -----
+    A split product writes and reads partial sums in single precision, `split` for each element of C.
     """
     if product.on_chip:
-        return _fused(chip, memory, product)
+        return _fused_attention_work(chip, memory, product)
     outputs = product.batch * product.m * product.n
-    stored = outputs * product.moved_per_result
-    traffic = _traffic_bytes(chip, product)
-    share = alignment_share(chip, product)
-    best = Work(compute_s=math.inf, memory_s=math.inf, moved_bytes=traffic)
+    result_bytes = outputs * product.moved_per_result
+    traffic_bytes = _traffic_bytes(chip, product)
+    aligned_share = alignment_share(chip, product)
+    best = KernelWork(compute_s=math.inf, memory_s=math.inf, moved_bytes=traffic_bytes)
     for split in SPLITS:
-        partial = 2 * split * outputs * PARTIAL_SUM_BYTES if split > 1 else 0
-        written_s = memory.time_s(stored) * (1.0 - chip.store_overlap) + memory.time_s(partial)
-        candidate = Work(
-            compute_s=_mainloop_s(chip, product, split) / share + written_s,
-            memory_s=memory.time_s(traffic + partial),
-            moved_bytes=traffic + partial,
-            calls=int(library_calls(product)),
+        partial_bytes = 2 * split * outputs * PARTIAL_SUM_BYTES if split > 1 else 0
+        store_s = memory.time_s(result_bytes) * (1.0 - chip.store_overlap) + memory.time_s(partial_bytes)
+        candidate = KernelWork(
+            compute_s=_mainloop_s(chip, product, split) / aligned_share + store_s,
+            memory_s=memory.time_s(traffic_bytes + partial_bytes),
+            moved_bytes=traffic_bytes + partial_bytes,
+            calls=library_calls(product),
         )
         if candidate.time_s < best.time_s:
             best = candidate
@@ -263,17 +285,18 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
 
 
 def alignment_share(chip: GpuChip, product: MatMul) -> float:
-    """Return the share of its rate that a product keeps with the alignment of its rows.
+    """Return the share of its rate that a product keeps if its rows are not aligned, 0 to 1.
 
     Notes
     -----
-    Rows of a multiple of 16 bytes keep all. Otherwise one large product keeps `misaligned_efficiency`, and a
-    batched product of activations, for which libraries had no such kernel, `misaligned_batch_efficiency`.
-    Rows of activations' products and weight gradients lie along m too, for one operand is read transposed.
+    Rows in memory of a multiple of 16 bytes keep all. Otherwise one large product keeps
+    `misaligned_efficiency`, and a batched product of activations, for which libraries had no such kernel,
+    `misaligned_batch_efficiency`. Rows are as long as k and n; in products of activations and in weight
+    gradients one operand is read transposed, so that there are rows of m elements too.
     """
     step = max(1, int(ALIGNED_BYTES // packed_bytes(product.element_bytes)))
-    along = (product.k, product.n, product.m) if product.held is Held.NONE else (product.k, product.n)
-    if all(size % step == 0 for size in along):
+    row_sizes = (product.k, product.n, product.m) if product.held is Held.NONE else (product.k, product.n)
+    if all(size % step == 0 for size in row_sizes):
         return 1.0
     batched = product.batch > 1 and product.held is Held.NONE and product.phase is not Phase.GRAD_WEIGHT
     return chip.misaligned_batch_efficiency if batched else chip.misaligned_efficiency
@@ -296,7 +319,7 @@ def packed_bytes(element_bytes: float) -> float:
 
 
 def _flops_per_cycle(chip: GpuChip, element_bytes: float) -> float:
-    """Return the operations of one unit in a cycle on elements of so many bytes."""
+    """Return the operations of one unit in a cycle on operands of `element_bytes`."""
     if element_bytes < 1 and not chip.nibble_flops_per_cycle:
         msg = f"{chip.name} has no units for operands of 4 bits (nvfp4); try precision=fp8, or b200 or b300"
         raise ParameterError(msg)
@@ -310,7 +333,7 @@ def _flops_per_cycle(chip: GpuChip, element_bytes: float) -> float:
 
 
 def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
-    """Return the time of the multiply-accumulates alone, with the best tile."""
+    """Return the time of the multiply-accumulates with the tile of least time, stores not counted."""
     packed = packed_bytes(product.element_bytes)
     step = max(1, int(chip.k_step * 2 // packed))
     depth = math.ceil(math.ceil(product.k / split) / step) * step
@@ -327,16 +350,16 @@ def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
 
 
 def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
-    """Return how often the units take a tile each, of `tiles` a product.
+    """Return the waves, in each of which every unit computes one tile, of a batch with `tiles` per product.
 
-    Products of activations are one kernel. Products with weights of several experts are a kernel each, and
-    the tiles of `GpuChip.experts_together` of them fill the chip together, not those of all.
+    A batch of activations' products is one kernel. The products of several experts are a kernel each, of
+    which only `GpuChip.experts_together` fill the chip together.
     """
-    if not weighted(product):
+    if not has_weight(product):
         return math.ceil(product.batch * tiles / chip.units)
     together = min(product.batch, chip.experts_together)
-    rounds, left = divmod(product.batch, together)
-    return rounds * math.ceil(together * tiles / chip.units) + math.ceil(left * tiles / chip.units)
+    rounds, rest = divmod(product.batch, together)
+    return rounds * math.ceil(together * tiles / chip.units) + math.ceil(rest * tiles / chip.units)
 
 
 def _traffic_bytes(chip: GpuChip, product: MatMul) -> float:
@@ -348,7 +371,16 @@ def _traffic_bytes(chip: GpuChip, product: MatMul) -> float:
 
 
 def attention_share(chip: GpuChip, head: int, *, forward: bool) -> float:
-    """Return the share of the peak that products inside a fused attention kernel reach with heads of a size.
+    """Return the share of the peak that the products of a fused attention kernel reach, 0 to 1.
+
+    Parameters
+    ----------
+    chip : GpuChip
+        The die.
+    head : int
+        Elements of a head, padded.
+    forward : bool
+        Whether the kernel is that of the forward pass.
 
     Notes
     -----
@@ -368,11 +400,12 @@ def attention_share(chip: GpuChip, head: int, *, forward: bool) -> float:
     return share / (1.0 + softmax * (USUAL_HEAD / longest - 1.0))
 
 
-def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
-    """Return what one product inside a fused attention kernel asks; only the first of a kernel is launched.
+def _fused_attention_work(chip: GpuChip, memory: Memory, product: MatMul) -> KernelWork:
+    """Return arithmetic and traffic of one product inside a fused attention kernel.
 
-    Units take blocks of `ATTENTION_ROWS` queries, each of which loads its queries, starts its pipeline, masks
-    the tiles at its keys' ends and writes its result, whatever lies between. Under a causal mask the longest
+    Units take blocks of `ATTENTION_ROWS` queries. Besides its products a block takes, once per kernel, the
+    time to load queries, start the pipeline, mask the tiles at the ends of its keys and write the result:
+    counted with the kernel's first product, the one that is a library call. Under a causal mask the longest
     block is twice the mean, without one the last wave is seldom full, so that the last unit ends about one
     mean block late.
     """
@@ -384,10 +417,10 @@ def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     rate = unit_flop_per_s(chip, product) * attention_share(chip, head, forward=forward)
     block_s = 2 * ATTENTION_ROWS * head * sizes[1] / rate
     moved = float(product.operand_bytes)
-    calls = int(library_calls(product))
+    calls = library_calls(product)
     if calls:
         block_s += chip.attention_fill_s if forward else chip.attention_backward_fill_s
-    return Work(
+    return KernelWork(
         compute_s=(max(blocks / chip.units, 1.0) + 1.0) * block_s,
         memory_s=memory.time_s(moved),
         moved_bytes=moved,
@@ -402,23 +435,24 @@ class Gpu:
 
     Notes
     -----
-    *Time of a product.* See `electronic.gpu`: tiles of C, `units` at a time, in whole waves; the inner
+    *Time of a product.* Tiles of C, `units` at a time, in whole waves with a pipeline fill each; the inner
     dimension padded to `k_step`; tile and split of the inner dimension chosen for the least time, as a tuned
-    library does; a pipeline fill per wave; what of writing C is not hidden (`store_overlap`) after the main
-    loop; rows that are not aligned at a lower rate. The whole is at least as long as its memory traffic
-    takes: the operands or ``2 b m n k / sqrt(S)`` elements, whichever is more, for a cache of S elements
-    [1]_. Products inside a fused attention kernel run at that kernel's share of the peak, and an element-wise
-    operator that moves no bytes is part of such a kernel and takes no time.
+    library does; the part of writing C that is not hidden (`store_overlap`) after the main loop; rows that
+    are not aligned at a lower rate. The whole is at least as long as its memory traffic takes: the operands
+    or ``2 b m n k / sqrt(S)`` elements, whichever is more, for a cache of S elements [1]_. Products inside a
+    fused attention kernel run at that kernel's share of the peak, and an element-wise operator that moves no
+    bytes is part of such a kernel and takes no time.
 
     *Power.* An operation takes `energy_j_per_flop` at the full clock. Where that would exceed the power
-    limit, the clock falls until the limit is kept (`electronic.gpu`), so a product that leaves units idle
-    in its last wave is throttled less, and one set of constants serves a chip at any power limit. Operands of
-    half the width take half the energy. Vector operations at their peak draw the limit with which the chip
-    is sold, an upper bound. While a kernel runs, the chip draws `active_w` besides, as far as the limit
-    leaves it (`active_j`).
+    limit, the clock falls until the limit is kept (`slowdown`), so a product that leaves units idle in its
+    last wave is throttled less, and one set of constants serves a chip at any power limit. Operands of half
+    the width take half the energy. Vector operations at their peak draw the limit with which the chip is
+    sold, an upper bound. While a kernel runs, the chip draws `active_w` besides, as far as the limit leaves
+    it (`active_j`).
 
-    *Within a step.* Unless `alone`, products run in company, before the clock gives way; everything goes at
-    the pace of the slowest chip, waits for its host and draws idle power (`simulator.node`).
+    *Within a step.* Unless `alone`, a product takes longer than in a benchmark
+    (`GpuChip.in_situ_efficiency`); so it draws less power, and is throttled less. Everything goes at the pace
+    of the slowest chip, waits for its host and draws idle power (`simulator.node`).
 
     *Sparsity.* Products with a weight pruned 2 of 4 run at `sparse_ratio` times the rate, with as much of the
     peak as dense ones and half the energy; what feeds them (`MatMul.operand_bytes`) and fills stays.
@@ -437,11 +471,11 @@ class Gpu:
     memory: Memory
     """Its memory."""
     slowest_of: int = 1
-    """Chips that wait for each other: the slowest of so many sets the pace."""
+    """Number of chips that wait for each other; the slowest of them sets the pace."""
     alone: bool = False
-    """Whether kernels run one by one, as in a benchmark of kernels, rather than within a training step."""
+    """Whether kernels run alone, as in a benchmark, rather than within a training step."""
     penalised: bool = True
-    """Whether it pays what accelerators pay within a step, idle power included."""
+    """Whether it pays the penalties of a step (`simulator.node.StepPenalties`), idle power among them."""
 
     def __post_init__(self) -> None:
         check_range(self, "slowest_of", low=1)
@@ -454,7 +488,7 @@ class Gpu:
 
     @cached_property
     def penalties(self) -> StepPenalties:
-        """Penalties that it pays within a step; none where it is not to pay any."""
+        """Penalties that it pays within a step."""
         if not self.penalised:
             return StepPenalties()
         return StepPenalties(
@@ -473,7 +507,7 @@ class Gpu:
         return self.peak_flop_per_s_of(element_bytes=2)
 
     def peak_flop_per_s_of(self, element_bytes: float) -> float:
-        """Return the dense peak of products whose operands have elements of so many bytes."""
+        """Return the dense peak of products whose operands have elements of `element_bytes`."""
         return self.chip.units * _flops_per_cycle(self.chip, element_bytes) * self.chip.clock_hz
 
     @property
@@ -488,17 +522,12 @@ class Gpu:
 
     @property
     def dynamic_w(self) -> float:
-        """Power that work may add before the limit is reached."""
+        """Most power of kernels, memory included: the limit less idle power."""
         return self.chip.tdp_w - self.static_w - self.memory.static_w
 
     @property
-    def energy_j_per_flop(self) -> float:
-        """Energy of one bf16 operation of a product at the full clock."""
-        return self.chip.energy_j_per_flop
-
-    @property
     def vector_energy_j_per_flop(self) -> float:
-        """Energy of one vector operation at the full clock."""
+        """Energy of one vector operation at the full clock, the same under a lower power limit."""
         sold = load_gpu(self.name).chip if self.name in gpu_names() else self.chip
         return (sold.tdp_w - self.static_w - self.memory.static_w) / self.vector_flop_per_s
 
@@ -576,67 +605,63 @@ def gpu_of(label: str) -> str:
         If no GPU's name begins the label.
     """
     plain = re.sub(r"[_ ]+", "-", label.strip().lower())
-    found = [name for name in gpu_names() if plain.startswith(name)]
-    if not found:
+    prefixes = [name for name in gpu_names() if plain.startswith(name)]
+    if not prefixes:
         msg = f"no GPU is called '{label}'; {nearest(plain, gpu_names(), noun='GPU')}"
         raise ParameterError(msg)
-    return max(found, key=len)
+    return max(prefixes, key=len)
 
 
 @lru_cache(maxsize=65536)
 def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
-    """Return the cost of a product with the best tile and split, at the clock that the power limit leaves."""
-    work = product_work(gpu.chip, gpu.memory, product)
+    """Return the cost of a product with the tile and split of least time, at the clock of the power limit."""
+    chip = gpu.chip
+    work = product_work(chip, gpu.memory, product)
     # An operation on half as wide operands takes half the energy, as half the peak power per rate shows.
-    width = gpu.chip.flops_per_cycle * gpu.chip.clock_hz / unit_flop_per_s(gpu.chip, product)
+    relative_j = chip.flops_per_cycle * chip.clock_hz / unit_flop_per_s(chip, product)
     if product.element_bytes < 1:  # units for such operands alone may be more than the width accounts for
-        width = max(width, packed_bytes(product.element_bytes) / 2)
-    compute_j = product.flops * gpu.energy_j_per_flop * width
-    compute_s = gpu.penalties.in_company_s(work.compute_s, product)
-    return _cost(gpu, replace(work, compute_s=float(compute_s)), compute_j)
+        relative_j = max(relative_j, packed_bytes(product.element_bytes) / 2)
+    compute_j = product.flops * chip.energy_j_per_flop * relative_j
+    compute_s = gpu.penalties.in_situ_s(work.compute_s, product)
+    return _kernel_cost(gpu, replace(work, compute_s=compute_s), compute_j)
 
 
 @lru_cache(maxsize=65536)
 def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
-    """Return the cost of work without a product; what moves nothing is part of the kernel before it."""
-    moved = operator.read_bytes + operator.written_bytes
-    work = Work(
-        compute_s=operator.flops / gpu.vector_flop_per_s,
-        memory_s=gpu.memory.mixed_time_s(moved),
-        moved_bytes=moved,
-        launches=operator.issued + operator.kernels,
-    )
+    """Return the cost of an element-wise operator; one that moves no bytes is part of a product's kernel."""
+    moved_bytes = operator.read_bytes + operator.written_bytes
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
-    if not moved:
+    if not moved_bytes:
         return Cost(
             time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0, "gpu active": 0.0})
         )
-    return replace(_cost(gpu, work, compute_j), host_s=gpu.penalties.work_issue_s(operator))
+    work = KernelWork(
+        compute_s=operator.flops / gpu.vector_flop_per_s,
+        memory_s=gpu.memory.mixed_time_s(moved_bytes),
+        moved_bytes=moved_bytes,
+        launches=operator.issued + operator.kernels,
+    )
+    return replace(_kernel_cost(gpu, work, compute_j), host_s=gpu.penalties.work_issue_s(operator))
 
 
-def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
-    """Return the cost of a run with its launch, the clock lowered until the power limit is kept.
+def _kernel_cost(gpu: Gpu, work: KernelWork, compute_j: float) -> Cost:
+    """Return the cost of a kernel with its launch, the clock lowered until the power limit is kept.
 
-    Memory that alone would draw more than the limit is slowed to it.
+    Memory traffic that alone would draw more than the limit is slowed to it.
     """
-    hbm_j = gpu.memory.energy_j(work.moved_bytes)
-    memory_s = max(work.memory_s, hbm_j / gpu.dynamic_w)
+    limit_w, hbm_j = gpu.dynamic_w, gpu.memory.energy_j(work.moved_bytes)
+    memory_s = max(work.memory_s, hbm_j / limit_w)
     factor = slowdown(
-        compute_s=work.compute_s,
-        least_s=memory_s,
-        compute_j=compute_j,
-        other_j=hbm_j,
-        limit_w=gpu.dynamic_w,
+        compute_s=work.compute_s, least_s=memory_s, compute_j=compute_j, other_j=hbm_j, limit_w=limit_w
     )
     compute_s = work.compute_s * factor * gpu.penalties.lag
-    work_s = max(compute_s, memory_s)
-    time_s = gpu.chip.launch_s * work.launches + work_s
-    bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
-    parts = {"compute": compute_j / factor**2, "hbm": hbm_j}
-    parts["gpu active"] = active_j(gpu.chip.active_w, sum(parts.values()), time_s, limit_w=gpu.dynamic_w)
+    launch_s = gpu.chip.launch_s * work.launches
+    time_s = launch_s + max(compute_s, memory_s)
+    energy = {"compute": compute_j / factor**2, "hbm": hbm_j}
+    energy["gpu active"] = active_j(gpu.chip.active_w, sum(energy.values()), time_s, limit_w=limit_w)
     return Cost(
         time_s=time_s,
-        energy_j=MappingProxyType(parts),
-        bound=Bound.LAUNCH if time_s - work_s > work_s else bound,
-        host_s=float(gpu.penalties.issue_s(work.calls)),
+        energy_j=MappingProxyType(energy),
+        bound=_bound(launch_s, compute_s, memory_s),
+        host_s=gpu.penalties.issue_s(work.calls),
     )

@@ -209,8 +209,8 @@ def _mxfp8(x_BRK: torch.Tensor) -> torch.Tensor:
     x = torch.nn.functional.pad(x_BRK.to(torch.float32), (0, -length % block)).unflatten(-1, (-1, block))
     largest = x.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
     scale = torch.exp2(torch.ceil(torch.log2(largest / LARGEST[Float8.E4M3])))
-    held = (x / scale).to(torch.float8_e4m3fn).to(torch.float32) * scale
-    return held.flatten(-2)[..., :length]
+    rounded = (x / scale).to(torch.float8_e4m3fn).to(torch.float32) * scale
+    return rounded.flatten(-2)[..., :length]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,5 +277,5 @@ def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None, lines: int) -> t
         codes = codes.round()
     else:
         codes = (codes + torch.rand(codes.shape, generator=dither, device=codes.device)).floor()
-    held = (codes * step).clamp_(max=_E2M1_LARGEST).copysign(x) * scale
-    return held.flatten(-2).flatten(-3, -2)[..., :rows, :length]
+    rounded = (codes * step).clamp_(max=_E2M1_LARGEST).copysign(x) * scale
+    return rounded.flatten(-2).flatten(-3, -2)[..., :rows, :length]

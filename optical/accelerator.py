@@ -14,9 +14,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
 from optical.devices import (
@@ -37,11 +34,11 @@ from optical.devices import (
     static_w,
 )
 from optical.devices.electronics import Block, DieCut
-from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
+from optical.devices.parts import merged
 from simulator.errors import LinkError, ParameterError, WorkloadError, check_positive, check_range
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls
-from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
+from simulator.operators import Elementwise, MatMul, Phase
 from simulator.parameter_tree import numeric_leaves
 from simulator.units import BITS_PER_BYTE
 
@@ -52,13 +49,13 @@ MOST_LASER_W = 1e6
 """Light of one source that counts as a slip of the pen: no source of a chip has a megawatt."""
 
 
-def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
+def memory_traffic_bytes(operator: MatMul, buffer_bytes: float) -> float:
     """Return the bytes that cross the memory's interface for a product, with the best of three loop orders.
 
     Parameters
     ----------
-    operator : MatMul or MatMuls
-        The product, or many; nothing is reused between the members of its batch.
+    operator : MatMul
+        The product; nothing is reused between the members of its batch.
     buffer_bytes : float
         Capacity for operands, double buffering already taken off.
 
@@ -77,11 +74,11 @@ def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
     m, k, n = operator.m, operator.k, operator.n
     capacity = buffer_bytes / operator.element_bytes
     a, b, c = operator.elements_off_chip
-    lines, block = floored(capacity / k), math.floor(math.sqrt(capacity))
-    blocks = a * ceiling(n / block) + b * ceiling(m / block) if block else a * n + b * m
-    group = larger(lines, 1)
-    whole_lines = smaller(a + b * ceiling(m / group), b + a * ceiling(n / group))
-    reads = choose(lines >= 1, smaller(blocks, whole_lines), blocks)
+    block = max(1, math.floor(math.sqrt(capacity)))
+    reads = a * math.ceil(n / block) + b * math.ceil(m / block)
+    lines = math.floor(capacity / k)
+    if lines >= 1:
+        reads = min(reads, a + b * math.ceil(m / lines), b + a * math.ceil(n / lines))
     return operator.batch * (reads * operator.element_bytes + c * operator.moved_per_result)
 
 
@@ -107,28 +104,9 @@ def proportionate_buffer_bytes(core: Core, cores: int) -> float:
     return bank.bank_bytes * cores * core.peak_macs_per_s / rate
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Costs:
-    """Time and energy of many products on a unit, static power apart; arrays of shape (products,)."""
-
-    time_s: Amount
-    """Duration of each."""
-    energy_j: Mapping[str, Amount]
-    """Dynamic energy of each by component."""
-    bound: Bound | NDArray[np.str_]
-    """Limit of each duration, a value of `Bound`."""
-    host_s: Amount = 0.0
-    """Time the host needs to issue each."""
-
-
 def _shipped_with_overhead(name: str) -> float:
     """Return a number of whole photonic chips from the table."""
     return float(getattr(device_table().build(WholeChip, "photonic"), name))
-
-
-def _merged(parts: dict[str, Amount], more: Mapping[str, Amount]) -> dict[str, Amount]:
-    """Return two breakdowns as one, amounts of the same name added up."""
-    return parts | {name: parts[name] + amount if name in parts else amount for name, amount in more.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +163,9 @@ class PhotonicUnit:
     cmos_die: Die = shipped(Die, "cmos_die")
     """Price of electronic area."""
     penalties: StepPenalties | None = None
-    """Penalties that it pays within a step; None for the unit by itself."""
+    """Penalties that it pays within a step; None for none."""
     limit_w: float | None = None
-    """Power that products may add, the memory's for them included; None for the unit by itself."""
+    """Most power of products, the memory's for them included; None for no limit."""
 
     def __post_init__(self) -> None:
         check_range(self, "cores", low=1)
@@ -249,25 +227,25 @@ class PhotonicUnit:
         return 2.0 * self.peak_macs_per_s
 
     @property
-    def _step_penalties(self) -> StepPenalties:
-        """Penalties within a step; none for the unit by itself."""
+    def _penalties(self) -> StepPenalties:
+        """Penalties that it pays within a step."""
         return self.penalties or NO_PENALTIES
 
     @cached_property
-    def listed(self) -> tuple[Part, ...]:
+    def core_parts(self) -> tuple[Part, ...]:
         """Parts list of one core."""
         return self.core.parts()
 
     def _converters(self, name: str) -> float:
         """Return the number of converters of one name in a core."""
-        counted = (part for part in self.listed if part.per is Per.CORE and part.name == name)
-        return math.fsum(part.count for part in counted if isinstance(part.device, Converter))
+        named = (part for part in self.core_parts if part.per is Per.CORE and part.name == name)
+        return math.fsum(part.count for part in named if isinstance(part.device, Converter))
 
     @property
     def _modulators(self) -> float:
         """Interferometric modulators of a core."""
-        counted = (part for part in self.listed if part.per is Per.CORE)
-        return math.fsum(part.count for part in counted if isinstance(part.device, Modulator))
+        standing = (part for part in self.core_parts if part.per is Per.CORE)
+        return math.fsum(part.count for part in standing if isinstance(part.device, Modulator))
 
     @cached_property
     def cluster_footprint_m2(self) -> float:
@@ -277,7 +255,7 @@ class PhotonicUnit:
 
     def _domain_area_m2(self, domain: Domain) -> float:
         """Return the area of all dies of one kind."""
-        cores = self.cores * math.fsum(area_m2(self.listed, domain).values())
+        cores = self.cores * math.fsum(area_m2(self.core_parts, domain).values())
         return cores if domain is Domain.PHOTONIC else cores + math.fsum(self._electronics_area_m2().values())
 
     def _electronics_area_m2(self) -> dict[str, float]:
@@ -350,7 +328,7 @@ class PhotonicUnit:
         """Share of the time that calibrations take, 0 to 1."""
         return self.core.calibration.time_s / self.calibration_interval_s
 
-    def _with_overhead(self, parts: Mapping[str, Amount]) -> dict[str, Amount]:
+    def _with_overhead(self, parts: Mapping[str, float]) -> dict[str, float]:
         """Return power or energy by part, with regulators and overhead as further parts."""
         bare = sum(parts.values(), start=0.0)
         regulators = bare * self.electronics.regulator.loss
@@ -359,25 +337,29 @@ class PhotonicUnit:
             dict(parts) | {"regulators": regulators} | ({"overhead": overhead} if self.overhead > 1.0 else {})
         )
 
-    def _static_by_part_w(self) -> dict[str, Amount]:
+    def _static_by_part_w(self) -> dict[str, float]:
         """Return the static power by part, without regulators and overhead."""
         chip, clusters, rate_hz = self.electronics, self.cores / self.core.cluster, self.core.symbol_rate_hz
         leaves = self.core.cluster * (self._converters("dac") + self._converters("adc"))
         tree_w = chip.wire.clock_w(leaves, self.cluster_footprint_m2, rate_hz)
-        parts: dict[str, Amount] = {part: self.cores * power for part, power in static_w(self.listed).items()}
-        shared: dict[str, Amount] = {
+        parts = {part: self.cores * power for part, power in static_w(self.core_parts).items()}
+        shared = {
             "sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes,
             "modulator bias": chip.bias.power_w * self.cores * self._modulators,
             "gain stage": chip.gain.symbol_energy_j * rate_hz * self.cores * self._converters("adc"),
             "control": chip.sequencer.power_w * clusters,
             "clock": (chip.clock.power_w + tree_w) * clusters,
         }
-        return _merged(parts, shared)
+        return merged(parts, shared)
+
+    def _whole_chip_w(self, parts: Mapping[str, float]) -> dict[str, float]:
+        """Return power by part with regulators, overhead and idle power as further parts."""
+        idle = {"idle": self._penalties.idle_w} if self._penalties.idle_w else {}
+        return self._with_overhead(parts) | idle
 
     def static_parts_w(self) -> dict[str, float]:
         """Return the static power by part."""
-        by_part = single(self._with_overhead(self._static_by_part_w()))
-        return by_part | ({"idle": self._step_penalties.idle_w} if self._step_penalties.idle_w else {})
+        return self._whole_chip_w(self._static_by_part_w())
 
     @property
     def static_w(self) -> float:
@@ -386,13 +368,12 @@ class PhotonicUnit:
 
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
-        of_core = full_load_w(self.listed, self.core.full_load)
-        dynamic: dict[str, Amount] = {part: self.cores * power for part, power in of_core.items()}
-        dynamic = _merged(dynamic, self._movement_j(self.words_bytes_per_s, 0.0))
-        by_part = single(self._with_overhead(_merged(self._static_by_part_w(), dynamic)))
-        return by_part | ({"idle": self._step_penalties.idle_w} if self._step_penalties.idle_w else {})
+        of_core = full_load_w(self.core_parts, self.core.full_load)
+        dynamic = {part: self.cores * power for part, power in of_core.items()}
+        dynamic = merged(dynamic, self._movement_j(self.words_bytes_per_s, 0.0))
+        return self._whole_chip_w(merged(self._static_by_part_w(), dynamic))
 
-    def _movement_j(self, operand_bytes: Amount, moved_bytes: Amount) -> dict[str, Amount]:
+    def _movement_j(self, operand_bytes: float, moved_bytes: float) -> dict[str, float]:
         """Return the energy by part of feeding words to converters and moving bytes from and to memory."""
         chip = self.electronics
         to_converter_j = chip.wire.energy_j_per_byte(self.word_distance_m)
@@ -412,7 +393,7 @@ class PhotonicUnit:
 
     def area_breakdown_m2(self) -> dict[str, float]:
         """Return the die area by part."""
-        of_core = area_m2(self.listed, Domain.PHOTONIC) | area_m2(self.listed, Domain.ELECTRONIC)
+        of_core = area_m2(self.core_parts, Domain.PHOTONIC) | area_m2(self.core_parts, Domain.ELECTRONIC)
         by_part = {part: self.cores * area for part, area in of_core.items()} | self._electronics_area_m2()
         spares = self.dies * self.cut.built * self.core.cluster / self.cores - 1.0
         by_part |= {"spares": spares * math.fsum(by_part.values())} if spares else {}
@@ -453,31 +434,9 @@ class PhotonicUnit:
         ------
         WorkloadError
             If the operator is no product.
-        """
-        if not isinstance(operator, MatMul):
-            msg = f"'{self.name}' runs products only, not '{operator.name}'; put it on an electronic unit"
-            raise WorkloadError(msg)
-        costs = self._costs(operator)
-        return Cost(
-            time_s=float(costs.time_s),
-            energy_j=MappingProxyType(single(costs.energy_j)),
-            bound=Bound(str(costs.bound)),
-            host_s=float(costs.host_s),
-        )
 
-    def costs(self, operators: MatMuls) -> Costs:
-        """Return time and dynamic energy of each of many products at once, by the formulas of one.
-
-        Parameters
-        ----------
-        operators : MatMuls
-            Products that share a phase, an operand held and a storage; price each such group by itself.
-        """
-        return self._costs(operators)
-
-    def _costs(self, operator: Products) -> Costs:
-        """Return time, dynamic energy and bound of one product, or of each of many.
-
+        Notes
+        -----
         Cores, buffer and memory (with the links between dies) overlap by double buffering: the longest of the
         three is the time, after the start of the product; the products of a fused attention kernel are
         started together. Cores wait while they are loaded. Every word that a DAC converts is read from the
@@ -485,48 +444,51 @@ class PhotonicUnit:
         calibrations and a power limit lengthen the time of the cores. Penalties and the limit add no energy;
         in a calibration cores draw the power of work.
         """
+        if not isinstance(operator, MatMul):
+            msg = f"'{self.name}' runs products only, not '{operator.name}'; put it on an electronic unit"
+            raise WorkloadError(msg)
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
-        crossing_s = moved_bytes * self.electronics.link.crossing_s_per_byte(self.dies)
-        memory_s = larger(self.memory.time_s(moved_bytes), crossing_s)
-        buffer_s = (work.operand_bytes + 2.0 * moved_bytes) / self.buffer_bytes_per_s
-        bare = _merged(dict(work.energy_j), self._movement_j(work.operand_bytes, moved_bytes))
-        bare = _merged(bare, self._scaling_j(operator))
         hbm_j = self.memory.energy_j(moved_bytes)
-        busy_s = self._step_penalties.in_company_s(work.time_s, operator) / (1.0 - self.calibration_duty)
+        work_j = merged(work.energy_j, self._movement_j(work.operand_bytes, moved_bytes))
+        work_j = merged(work_j, self._scaling_j(operator))
+        busy_s = self._penalties.in_situ_s(work.time_s, operator) / (1.0 - self.calibration_duty)
         if self.limit_w is not None:
-            spent_j = sum(self._with_overhead(bare).values(), start=hbm_j)
-            busy_s = larger(busy_s, spent_j / (self.limit_w - self._calibration_w))
-        cores_s = busy_s * self._step_penalties.lag
-        energy = self._with_overhead(_merged(bare, self._calibration_j(cores_s))) | {"hbm": hbm_j}
-        on_chip_s = larger(cores_s, buffer_s)
-        work_s, calls = larger(on_chip_s, memory_s), library_calls(operator)
-        start_s = choose(calls > 0, self._step_penalties.launch_s, 0.0 * calls)
-        bound = choose(work.light_s >= work.programming_s, Bound.COMPUTE, Bound.PROGRAMMING)
-        bound = choose(cores_s >= buffer_s, bound, Bound.BUFFER)
-        bound = choose(on_chip_s >= memory_s, bound, Bound.MEMORY)
-        return Costs(
-            time_s=start_s + work_s,
+            limited_j = sum(self._with_overhead(work_j).values(), start=hbm_j)
+            busy_s = max(busy_s, limited_j / (self.limit_w - self._calibration_w))
+        cores_s = busy_s * self._penalties.lag
+        buffer_s = (work.operand_bytes + 2.0 * moved_bytes) / self.buffer_bytes_per_s
+        crossing_s = moved_bytes * self.electronics.link.crossing_s_per_byte(self.dies)
+        memory_s = max(self.memory.time_s(moved_bytes), crossing_s)
+        calls = library_calls(operator)
+        start_s = self._penalties.launch_s if calls else 0.0
+        cores_bound = Bound.COMPUTE if work.light_s >= work.programming_s else Bound.PROGRAMMING
+        bounds = {cores_bound: cores_s, Bound.BUFFER: buffer_s, Bound.MEMORY: memory_s}
+        bound = max(bounds, key=lambda limit: bounds[limit])
+        longest_s = bounds[bound]
+        energy = self._with_overhead(merged(work_j, self._calibration_j(cores_s))) | {"hbm": hbm_j}
+        return Cost(
+            time_s=start_s + longest_s,
             energy_j=MappingProxyType(energy),
-            bound=choose(start_s > work_s, Bound.LAUNCH, bound),
-            host_s=self._step_penalties.issue_s(calls),
+            bound=Bound.LAUNCH if start_s > longest_s else bound,
+            host_s=self._penalties.issue_s(calls),
         )
 
-    def _scaling_j(self, operator: Products) -> dict[str, Amount]:
+    def _scaling_j(self, operator: MatMul) -> dict[str, float]:
         """Return the energy of finding full scales and of scaling; none if the core's number format has it.
 
         Each element is compared with the largest so far when it is written, and multiplied by the scale when
         it is read into the buffer.
         """
-        if any(part.per is Per.ELEMENT for part in self.listed):
+        if any(part.per is Per.ELEMENT for part in self.core_parts):
             return {}
         elements = operator.batch * (operator.m * operator.k + operator.k * operator.n)
         return {"scaling": elements * self.electronics.scaler.element_j}
 
-    def _calibration_j(self, time_s: Amount) -> dict[str, Amount]:
+    def _calibration_j(self, time_s: float) -> dict[str, float]:
         """Return the energy, beyond static power, of the calibrations that fall into a time."""
         calibration = self.core.calibration
-        extra_j = calibration.energy_j - math.fsum(static_w(self.listed).values()) * calibration.time_s
+        extra_j = calibration.energy_j - math.fsum(static_w(self.core_parts).values()) * calibration.time_s
         if extra_j <= 0.0:
             return {}
         return {"calibration": time_s / self.calibration_interval_s * self.cores * extra_j}
@@ -534,12 +496,12 @@ class PhotonicUnit:
     @cached_property
     def _calibration_w(self) -> float:
         """Mean power of calibrations while cores work, beyond static power."""
-        return float(sum(self._with_overhead(self._calibration_j(1.0)).values()))
+        return sum(self._with_overhead(self._calibration_j(1.0)).values())
 
     def wear(self, operator: MatMul) -> float:
         """Return the share of the cells' life that a product uses up on the busiest core; 0 if none wear."""
         endurance = self.core.reload.endurance_writes
-        return float(self.core.work(operator, self.cores).writes) / endurance
+        return self.core.work(operator, self.cores).writes / endurance
 
     def numerics(self, phase: Phase) -> Numerics:
         """Return the executor of products of a phase, from the same link budget as their energy."""

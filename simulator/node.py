@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from statistics import NormalDist
 from types import MappingProxyType
 
-from simulator.amounts import Amount, AmountT, Matrices, choose
+from simulator.amounts import AmountT, Matrices
 from simulator.errors import Checked, Count, Efficiency, Positive, Share, WorkloadError
 from simulator.interfaces import Bound, ComputeUnit, Cost
 from simulator.operators import (
@@ -28,10 +28,8 @@ from simulator.operators import (
     HostWork,
     Lane,
     MatMul,
-    MatMuls,
     Overlapped,
     Phase,
-    Products,
     Transfer,
 )
 from simulator.units import BITS_PER_BYTE
@@ -102,21 +100,20 @@ class StepPenalties(Checked):
         """Expected time of the slowest accelerator over that of the mean one, at least 1."""
         return 1.0 + self.clock_spread * expected_maximum(self.slowest_of)
 
-    def in_company_s(self, alone_s: Amount, product: Products) -> Amount:
-        """Return the time of a product, or of many, within a step from its time in isolation."""
+    def in_situ_s(self, alone_s: float, product: MatMul) -> float:
+        """Return the time of a product within a step from its time in isolation."""
         return alone_s if product.on_chip else alone_s / self.in_situ_efficiency
 
-    def issue_s(self, calls: Amount) -> Amount:
+    def issue_s(self, calls: int) -> float:
         """Return the time the host takes to issue an operator of a number of library calls; 0 for none."""
-        further = choose(calls > 1, self.host_launch_s * (calls - 1), 0.0 * calls)
-        return choose(calls > 0, self.host_operator_s + further, 0.0 * calls)
+        return self.host_operator_s + self.host_launch_s * (calls - 1) if calls else 0.0
 
     def work_issue_s(self, work: Elementwise) -> float:
         """Return the time the host takes to issue work without a product."""
         return self.host_operator_s * work.issued + self.host_launch_s * work.kernels
 
 
-def library_calls(product: Products) -> Amount:
+def library_calls(product: MatMul) -> int:
     """Return the number of library calls that a host makes for a product.
 
     Notes
@@ -128,13 +125,13 @@ def library_calls(product: Products) -> Amount:
     """
     if product.on_chip:
         return int(product.on_chip is Matrices.C)
-    if not weighted(product):
+    if product.batch == 1 or not has_weight(product):
         return 1
-    beside = product.element_bytes < 2 or product.phase is Phase.GRAD_WEIGHT
-    return choose(product.batch > 1, product.batch * (1 + beside), product.batch)
+    casts_or_sums = product.element_bytes < 2 or product.phase is Phase.GRAD_WEIGHT
+    return product.batch * (1 + casts_or_sums)
 
 
-def weighted(product: MatMul | MatMuls) -> bool:
+def has_weight(product: MatMul) -> bool:
     """Return whether a product involves a weight or its gradient, rather than activations alone."""
     return product.held is not Held.NONE or product.phase is Phase.GRAD_WEIGHT
 

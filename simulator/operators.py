@@ -3,7 +3,7 @@
 `StepGraph` holds `Task`s, each an `Operator` on a class of identical ranks: a product (`MatMul`), work
 without one (`Elementwise`), a `Collective`, a product with a collective beside it (`Overlapped`), a
 `Sequence` of these, a `Transfer` or `HostWork`. An uneven all-to-all has a `Skew` (bytes per pair of members)
-or a `Spread` (nodes that copies of a token visit). `MatMuls` holds many products as arrays.
+or a `Spread` (nodes that copies of a token visit).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from simulator.amounts import Amount, Matrices, Reals, elements_off_chip
+from simulator.amounts import Matrices
 from simulator.errors import WorkloadError
 from simulator.layout import COPIES, RankLayout
 
@@ -38,9 +38,10 @@ class Skew:
 
     Notes
     -----
-    All members send equally much (rows). Received amounts follow `loads` (columns). Within these sums, each
-    member prefers some members to others by `affinity`: the matrix is the one nearest to these preferences,
-    found by scaling columns and rows in turn (Sinkhorn, Ann. Math. Statist. 35 (1964) 876).
+    All members send the same amount (rows). Received amounts are in proportion to `loads` (columns). Within
+    these sums, each member prefers some members to others by `affinity`: the matrix is the one nearest to
+    these preferences, found by scaling columns and rows in turn (Sinkhorn, Ann. Math. Statist. 35 (1964)
+    876).
 
     A member's preferences fall geometrically over the other members, in an order that the golden section
     spreads over the group, so that favourites are neither all near nor all far. Blocks of a model may have
@@ -53,7 +54,7 @@ class Skew:
     affinity: float = 1.0
     """Preference for the first favourite over the mean preference; 1 for none. Dimensionless."""
     returns: bool = False
-    """Whether this is the way back, with the transposed matrix."""
+    """Whether the exchange returns what another one sent, with the transposed matrix."""
     pattern: int = 0
     """Number of the pattern, from 0."""
     patterns: int = 1
@@ -84,7 +85,7 @@ class Skew:
         return self.affinity == 1.0 and len(set(self.loads)) == 1
 
     def turned(self) -> Skew:
-        """Return the skew of the way back."""
+        """Return the skew of the exchange in the opposite direction."""
         return replace(self, returns=not self.returns)
 
     @property
@@ -124,7 +125,7 @@ def load_ratio(count: int, peak: float) -> float:
 
 
 def _peak(count: int, ratio: float) -> float:
-    """Return the first of `count` loads of mean 1 that fall by a ratio."""
+    """Return the largest of `count` geometric loads of mean 1 with a ratio of neighbours."""
     return count / math.fsum(ratio**power for power in range(count))
 
 
@@ -139,7 +140,7 @@ def _skew_matrix(loads: tuple[float, ...], affinity: float, pattern: int, patter
     """Return the traffic matrix of a `Skew`, shape [n, n]; rows sum to n, columns to n times their load."""
     n = len(loads)
     column_sums = np.roll(loads, pattern * n // patterns) * (n * n / math.fsum(loads))
-    preference = np.ones(n)  # by how many places the receiver is further on than the sender
+    preference = np.ones(n)  # by the receiver's position behind the sender, modulo n
     if affinity > 1.0:
         favourites = np.roll(spread_places(n)[1:], -(pattern * (n - 1) // patterns))
         preference[favourites] = geometric_loads(n - 1, affinity)
@@ -355,8 +356,8 @@ class MatMul:
     element_bytes: float = 2
     """Bytes of one stored element of A, B and C, including its share of a block's scale."""
     result_bytes: float = 0.0
-    """Bytes moved per element of C, or 0 for `element_bytes`: accumulation in memory reads and writes single
-    precision, and narrow operands may have wider results."""
+    """Bytes moved per element of C, or 0 for `element_bytes`. More where C is added to a sum in memory, which
+    is read and written in single precision, or where results are wider than operands."""
     on_chip: Matrices = Matrices.NONE
     """Matrices that never leave the chip, such as the scores of a fused attention kernel."""
     sparse: bool = False
@@ -401,12 +402,18 @@ class MatMul:
 
     @property
     def elements_off_chip(self) -> tuple[int, int, int]:
-        """Elements of A, B and C of one product that cross the memory's interface."""
-        return elements_off_chip(
-            (self.m * self.k, self.k * self.n, self.m * self.n),
-            element_bytes=self.element_bytes,
-            on_chip=self.on_chip,
-            sparse=self.sparse,
+        """Elements of A, B and C of one product of the batch that cross the memory's interface.
+
+        Of a sparse B half is stored, each element with an index of two bits.
+        """
+        a, b, c = self.m * self.k, self.k * self.n, self.m * self.n
+        if self.sparse:
+            bits = int(8 * self.element_bytes)
+            b = -(-b * (bits + 2) // (2 * bits))
+        return (
+            0 if Matrices.A in self.on_chip else a,
+            0 if Matrices.B in self.on_chip else b,
+            0 if Matrices.C in self.on_chip else c,
         )
 
 
@@ -425,9 +432,9 @@ class Elementwise:
     written_bytes: float
     """Bytes written to memory."""
     issued: int = 1
-    """Number of framework operators that it stands for, which the host issues one by one."""
+    """Number of framework operators that it stands for, each issued by the host."""
     kernels: int = 0
-    """Number of kernels beyond one for each of them."""
+    """Number of kernels beyond one for each of these operators."""
     role: Role = Role.OTHER
     """Role in a transformer."""
     casts: Role = Role.OTHER
@@ -589,8 +596,8 @@ def takes_units(operator: Operator) -> bool:
 
     Notes
     -----
-    Gathers of parameters and sums of gradients do, being kernels of the communication library. Sends, pushes
-    and pulls add up hardly anything; expert exchanges that overlap with work have kernels of their own.
+    Gathers of parameters and sums of gradients do: the communication library's kernels run on SMs. Sends,
+    pushes and pulls need hardly any; expert exchanges that overlap with work have kernels of their own.
     """
     return (
         isinstance(operator, Collective)
@@ -755,92 +762,3 @@ def communications(operator: Operator) -> list[tuple[Collective, int]]:
             return [(operator, 1)]
         case _:
             return []
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MatMuls:
-    """Batched matrix products of one phase and storage, C[batch, m, n] = A[batch, m, k] B[batch, k, n] each.
-
-    Notes
-    -----
-    Sizes are whole numbers, kept as floats: counts of events stay exact up to 2^53, and do not wrap around
-    beyond.
-    """
-
-    m: Amount
-    """Rows of A and C. This and the next three are whole, at least 1, of shape (products,) or one for all."""
-    k: Amount
-    """Columns of A, rows of B."""
-    n: Amount
-    """Columns of B and C."""
-    batch: Amount = 1
-    """Number of independent products in each."""
-    phase: Phase = Phase.FORWARD
-    """As for `MatMul`, like all fields below."""
-    held: Held = Held.NONE
-    """Operand that is a weight."""
-    element_bytes: float = 2
-    """Bytes of one stored element of A, B and C."""
-    result_bytes: float = 0.0
-    """Bytes moved per element of C, or 0 for `element_bytes`."""
-    on_chip: Matrices = Matrices.NONE
-    """Matrices that never leave the chip."""
-    sparse: bool = False
-    """Whether B has 2:4 sparsity."""
-
-    def __post_init__(self) -> None:
-        names = ("m", "k", "n", "batch")
-        sizes = [np.atleast_1d(np.asarray(getattr(self, name), dtype=float)) for name in names]
-        count = max(size.size for size in sizes)
-        for name, size in zip(names, sizes, strict=True):
-            if size.ndim > 1 or size.size not in (1, count) or not size.size:
-                msg = f"MatMuls: {name} must be one number, or {count} in a row; got shape {size.shape}"
-                raise WorkloadError(msg)
-            wrong = size[~(size >= 1.0) | (size != np.floor(size)) | np.isinf(size)]
-            if wrong.size:
-                msg = f"MatMuls: {name} must be whole and at least 1; got {wrong[0]:g}"
-                raise WorkloadError(msg)
-            whole = np.broadcast_to(size, (count,)).copy()
-            whole.flags.writeable = False
-            object.__setattr__(self, name, whole)
-        self.one(0)  # what all share is checked where it is defined
-
-    @property
-    def moved_per_result(self) -> float:
-        """Bytes that an element of C moves."""
-        return self.result_bytes or self.element_bytes
-
-    @property
-    def elements_off_chip(self) -> tuple[Reals, Reals, Reals]:
-        """Elements of A, B and C that cross the memory's interface, shape (products,) each."""
-        m, k, n = (np.asarray(size) for size in (self.m, self.k, self.n))
-        return elements_off_chip(
-            (m * k, k * n, m * n),
-            element_bytes=self.element_bytes,
-            on_chip=self.on_chip,
-            sparse=self.sparse,
-        )
-
-    def __len__(self) -> int:
-        return np.size(self.m)
-
-    def one(self, index: int) -> MatMul:
-        """Return one of the products."""
-        m, k, n, batch = (int(np.asarray(size)[index]) for size in (self.m, self.k, self.n, self.batch))
-        return MatMul(
-            name=f"product {index}",
-            phase=self.phase,
-            batch=batch,
-            m=m,
-            k=k,
-            n=n,
-            held=self.held,
-            element_bytes=self.element_bytes,
-            result_bytes=self.result_bytes,
-            on_chip=self.on_chip,
-            sparse=self.sparse,
-        )
-
-
-Products = MatMul | MatMuls
-"""One product, or many."""

@@ -241,8 +241,8 @@ class Trace:
 
     def of(self, rank_class: int, stream: Stream) -> list[Span]:
         """Return the spans of a class on one stream, in order of their start."""
-        found = [span for span in self.spans if span.rank_class == rank_class and span.stream is stream]
-        return sorted(found, key=lambda span: span.start_s)
+        spans = [span for span in self.spans if span.rank_class == rank_class and span.stream is stream]
+        return sorted(spans, key=lambda span: span.start_s)
 
     def perfetto_events(self, most: int | None = None) -> list[dict[str, Any]]:
         """Return the trace in Chrome's JSON event form; a process is a rank class, a thread a stream.
@@ -253,56 +253,62 @@ class Trace:
             Most events. If there are more spans, those that end last are left out, and the last event says
             how many.
         """
-        hosted = bool((self.table.stream == STREAMS.index(Stream.HOST)).any())
+        spans = self.table
+        hosted = bool((spans.stream == STREAMS.index(Stream.HOST)).any())
         shown = [stream for stream in Stream if hosted or stream is not Stream.HOST]
         threads = {stream: index for index, stream in enumerate(shown)}
-        events: list[dict[str, Any]] = []
-        for rank_class in np.unique(self.table.rank_class).tolist():
-            name = {"name": f"stage {rank_class}"}
-            events.append({"ph": "M", "name": "process_name", "pid": rank_class, "args": name})
-            events += [
-                {
-                    "ph": "M",
-                    "name": "thread_name",
-                    "pid": rank_class,
-                    "tid": tid,
-                    "args": {"name": str(stream)},
-                }
-                for stream, tid in threads.items()
-            ]
-        spans = self.table
+        events = _thread_names(np.unique(spans.rank_class).tolist(), threads)
         left_out = 0 if most is None else len(spans) + len(events) - most
         if left_out > 0:
             left_out = min(left_out + 1, len(spans))
             spans = spans.rows(np.arange(len(spans) - left_out))
-        start_s, end_s = spans.start_s.tolist(), spans.end_s.tolist()
-        tids = [threads.get(stream, -1) for stream in STREAMS]
-        parts: list[dict[str, Any]] = [{} for _ in start_s]
-        row_of, part_of = np.nonzero(spans.parts_s > 0.0)
-        seconds = spans.parts_s[row_of, part_of].tolist()
-        for row, part, part_s in zip(row_of.tolist(), part_of.tolist(), seconds, strict=True):
-            parts[row][spans.categories[part]] = part_s
-        columns = (spans.rank_class, spans.stream, spans.name, spans.microbatch)
-        rows = zip(start_s, end_s, *(column.tolist() for column in columns), parts, strict=True)
-        for start, end, rank_class, stream, name, microbatch, args in rows:
-            if microbatch >= 0:
-                args["microbatch"] = microbatch
-            events.append(
-                {
-                    "ph": "X",
-                    "name": spans.names[name],
-                    "cat": STREAMS[stream].value,
-                    "pid": rank_class,
-                    "tid": tids[stream],
-                    "ts": start / MICROSECOND_S,
-                    "dur": (end - start) / MICROSECOND_S,
-                    "args": args,
-                }
-            )
+        events += _span_events(spans, threads)
         if left_out > 0:
-            last = {"ts": start_s[-1] / MICROSECOND_S if start_s else 0.0, "pid": 0, "tid": 0}
+            last_s = float(spans.start_s[-1]) if len(spans) else 0.0
+            last = {"ts": last_s / MICROSECOND_S, "pid": 0, "tid": 0}
             events.append({"name": f"{left_out} later events left out", "ph": "i", "s": "g", **last})
         return events
+
+
+def _thread_names(rank_classes: Iterable[int], threads: Mapping[Stream, int]) -> list[dict[str, Any]]:
+    """Return the events that name the process of each rank class and its threads, given by stream."""
+    events: list[dict[str, Any]] = []
+    for rank_class in rank_classes:
+        process = {"name": f"stage {rank_class}"}
+        events.append({"ph": "M", "name": "process_name", "pid": rank_class, "args": process})
+        for stream, tid in threads.items():
+            thread = {"name": str(stream)}
+            events.append({"ph": "M", "name": "thread_name", "pid": rank_class, "tid": tid, "args": thread})
+    return events
+
+
+def _span_events(spans: SpanTable, threads: Mapping[Stream, int]) -> list[dict[str, Any]]:
+    """Return an event for each span, with its seconds by category and its microbatch."""
+    details: list[dict[str, Any]] = [{} for _ in range(len(spans))]
+    row_of, part_of = np.nonzero(spans.parts_s > 0.0)
+    seconds = spans.parts_s[row_of, part_of].tolist()
+    for row, part, part_s in zip(row_of.tolist(), part_of.tolist(), seconds, strict=True):
+        details[row][spans.categories[part]] = part_s
+    tids = [threads.get(stream, -1) for stream in STREAMS]
+    columns = (spans.start_s, spans.end_s, spans.rank_class, spans.stream, spans.name, spans.microbatch)
+    rows = zip(*(column.tolist() for column in columns), details, strict=True)
+    events: list[dict[str, Any]] = []
+    for start_s, end_s, rank_class, stream, name, microbatch, detail in rows:
+        if microbatch >= 0:
+            detail["microbatch"] = microbatch
+        events.append(
+            {
+                "ph": "X",
+                "name": spans.names[name],
+                "cat": STREAMS[stream].value,
+                "pid": rank_class,
+                "tid": tids[stream],
+                "ts": start_s / MICROSECOND_S,
+                "dur": (end_s - start_s) / MICROSECOND_S,
+                "args": detail,
+            }
+        )
+    return events
 
 
 def outside_bytes(
@@ -351,10 +357,10 @@ class StepBound:
     compute_s: float
     """Time of the model's own operations with all accelerators at their peak, whatever the plan."""
     memory_s: float
-    """Time of the fullest accelerator's memory to move what the optimizer must touch; all else may stay on
-    chip."""
+    """Time of the fullest accelerator's memory to move the optimizer's states and weights; all else may stay
+    on chip."""
     port_s: float
-    """Time of an accelerator's port outside its node to send what the plan must send."""
+    """Time of an accelerator's port outside its node to send the plan's least traffic (`outside_bytes`)."""
 
     @property
     def step_time_s(self) -> float:
@@ -583,19 +589,19 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     whole = Intervals(start_s=np.zeros(1), end_s=np.array([trace.makespan_s]))
     idle = whole.without(_busy(table, computes))
     dark = _busy(table, table.mask(rank_class, Stream.CIRCUITS))
-    waiting = idle.without(dark)
+    not_dark = idle.without(dark)
     transfers = _busy(table, table.stream == STREAMS.index(Stream.NETWORK))
-    within_s = 0.0
+    dark_in_sequences_s = 0.0
     if dark.start_s.size and COMMUNICATION in table.categories:
         waits = ~np.isnan(table.parts_s[:, table.categories.index(COMMUNICATION)])
-        within_s = min(times[EXPOSED], dark.common(_busy(table, computes & waits)).length_s)
-    times[DARK] = idle.length_s - waiting.length_s + within_s
-    unsent = waiting.without(transfers)
-    times[EXPOSED] += waiting.length_s - unsent.length_s - within_s
-    hosted = _busy(table, table.mask(rank_class, Stream.HOST))
-    bubble = unsent.without(hosted)
-    if hosted.start_s.size:
-        times[HOST] = unsent.length_s - bubble.length_s
+        dark_in_sequences_s = min(times[EXPOSED], dark.common(_busy(table, computes & waits)).length_s)
+    times[DARK] = idle.length_s - not_dark.length_s + dark_in_sequences_s
+    no_transfer = not_dark.without(transfers)
+    times[EXPOSED] += not_dark.length_s - no_transfer.length_s - dark_in_sequences_s
+    host = _busy(table, table.mask(rank_class, Stream.HOST))
+    bubble = no_transfer.without(host)
+    if host.start_s.size:
+        times[HOST] = no_transfer.length_s - bubble.length_s
     times[BUBBLE] = bubble.length_s
     return {name: times[name] for name in CATEGORIES if name in times}
 
@@ -603,7 +609,8 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
 def _computing_s(table: SpanTable, computes: np.ndarray) -> defaultdict[str, float]:
     """Return the time by category of the spans of compute, given as a mask of shape [spans].
 
-    Times are added one by one in the order of the spans' starts, which `np.sum` would not do.
+    Times are added in the order of the spans' starts, so that sums are the same to the bit on every machine;
+    `np.sum` adds in pairs.
     """
     times: defaultdict[str, float] = defaultdict(float)
     chosen = np.flatnonzero(computes)
@@ -662,32 +669,32 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
     laser is not free. Fans and power supplies are charged on everything in a server except its network. Of a
     run of several steps, the mean over the steady state is returned.
     """
-    late = steady(trace, graph)
-    whole, trace = trace, late.trace
-    step_time_s = late.step_time_s
+    steady_state = steady(trace, graph)
+    table, step_time_s = steady_state.trace.table, steady_state.step_time_s
     classes = range(graph.layout.classes)
     times: defaultdict[str, float] = defaultdict(float)
     for rank_class in classes:
-        for part, seconds in time_of_class_s(trace, rank_class).items():
-            times[part] += seconds / graph.layout.classes / late.steps
+        for part, seconds in time_of_class_s(steady_state.trace, rank_class).items():
+            times[part] += seconds / graph.layout.classes / steady_state.steps
+    dark_s = max(_busy(table, table.mask(rank_class, Stream.CIRCUITS)).length_s for rank_class in classes)
     static_j = {
         name: power_w * graph.ranks * step_time_s for name, power_w in node.static_by_part_w().items()
     }
-    energy = energy_by_component_j(whole, node, fabric, static_j, step_time_s, steps=late.run_steps)
-    total = math.fsum(energy.values())
-    peak = node.peak_flop_per_s * graph.ranks * step_time_s
+    run_steps = steady_state.run_steps
+    energy = energy_by_component_j(trace, node, fabric, static_j, step_time_s, steps=run_steps)
+    total_j = math.fsum(energy.values())
+    peak_flops = node.peak_flop_per_s * graph.ranks * step_time_s
     return StepMetrics(
         step_time_s=step_time_s,
         tokens_per_s=graph.tokens / step_time_s,
-        model_flop_utilisation=graph.model_flops / peak,
+        model_flop_utilisation=graph.model_flops / peak_flops,
         time_by_category_s={name: times[name] for name in CATEGORIES if name in times},
-        energy_j=total,
+        energy_j=total_j,
         energy_by_component_j=energy,
-        mean_power_w=total / step_time_s,
-        dark_s=max(_busy(trace.table, trace.table.mask(one, Stream.CIRCUITS)).length_s for one in classes)
-        / late.steps,
-        reconfigurations=round(whole.reconfigurations / late.run_steps),
-        network_bytes={axis: moved / late.run_steps for axis, moved in whole.network_bytes.items()},
+        mean_power_w=total_j / step_time_s,
+        dark_s=dark_s / steady_state.steps,
+        reconfigurations=round(trace.reconfigurations / run_steps),
+        network_bytes={axis: moved / run_steps for axis, moved in trace.network_bytes.items()},
         algorithms=dict(trace.algorithms),
         host_bytes=dict(trace.host_bytes),
         dropped_share=graph.dropped_share,

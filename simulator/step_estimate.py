@@ -2,7 +2,16 @@
 
 A step is the pipeline (the slowest stage's passes and the schedule's bubble), the gathers of parameters and
 sums of gradients that no pass hides, the optimizer, and the dark time of circuits. Three stages stand for
-all: the first, the fullest inner one, and the last.
+all: the first, the fullest inner one, and the last. `estimate` adds up, for all plans at once:
+
+1. Passes of a microbatch on each stage with its own gathers and sums (`_loaded_passes`). Without gathers
+   there is a closed form; with gathers a few microbatches are simulated piece by piece (`_ShardedStages`).
+2. The pipeline of all microbatches (`_pipeline_s`): closed forms for GPipe and 1F1B, and the longest of the
+   paths that can be critical (max-plus) where backward passes are split.
+3. Sums that end after the last pass: of the first stage (`_exposed_sums_s`), of later ones
+   (`_later_stage_s`), and sums of every microbatch that form a queue (`_serial_sums_end_s`).
+4. Extra time of passes because hidden gathers and sums hold compute units (`_once_a_step_slowdown_s`,
+   `_last_pass_slowdown_s`).
 
 `simulator.engine.simulation` is the reference; where they differ, this is wrong. Left out are the order of
 passes within a stage beyond its schedule's bubble, and pieces of unequal size in gathers and sums. Traffic of
@@ -32,7 +41,7 @@ class Order(IntEnum):
     FORWARD_FIRST = 1
     """All forward passes, then all backward passes (GPipe)."""
     SPLIT_BACKWARD = 2
-    """One forward, one backward pass of the inputs, those of the weights in the gaps (ZB-H1)."""
+    """1F1B with backward passes of inputs, and backward passes of weights in the gaps (ZB-H1)."""
     FOLDED = 3
     """As `SPLIT_BACKWARD` on a pipeline folded into a V, two chunks per stage (ZB-V)."""
     BOTH_WAYS = 4
@@ -47,6 +56,11 @@ LINES = (Order.ALTERNATING, Order.FORWARD_FIRST)
 """Orders with undivided backward passes, through chunks in a line."""
 FIRST, INNER, LAST = range(3)
 """Columns of arrays of shape [P, 3]: the first stage, the fullest of the inner ones, the last stage."""
+FORWARD, BACKWARD = range(2)
+"""Last axis of arrays of shape [P, 3, 2]: forward pass, backward pass. Gathers of parameters are hidden
+behind the former, sums of gradients behind the latter."""
+INPUTS, WEIGHTS = 1, 2
+"""Last axis of arrays of shape [P, 3, 2, 3], after `FORWARD`: backward pass of inputs, and of weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +85,8 @@ class StepArrays:
     weights_s: np.ndarray
     """Backward pass that gives the gradients of weights, shape [P, 3]."""
     whole_s: np.ndarray
-    """Passes of a microbatch through all stages together: forward, backward of inputs, backward of weights,
-    shape [P, 3]."""
+    """Sums over all stages of a microbatch's forward pass, backward pass of inputs and backward pass of
+    weights, shape [P, 3]: here the last axis is these three."""
     period_s: np.ndarray
     """Least time between two microbatches due to chunks of unequal size, shape [P]; 0 where all are equal."""
     send_s: np.ndarray
@@ -95,11 +109,11 @@ class StepArrays:
     pieces: np.ndarray
     """Pieces in which the gradients and parameters of a chunk travel, shape [P]."""
     taken_s: np.ndarray
-    """Extra time of a pass, forward and backward, if gathers or sums ran beside it throughout and took
-    compute units from it, shape [P, 3, 2]."""
+    """Extra time of a pass, forward or backward, if a gather or sum held compute units from its start to its
+    end, shape [P, 3, 2]."""
     slack_s: np.ndarray
-    """Time that a pass, forward and backward, waits for kernel launches, which absorbs as much of the extra
-    time, shape [P, 3, 2]."""
+    """Time that a pass, forward or backward, waits for kernel launches; extra time up to this costs nothing,
+    shape [P, 3, 2]."""
     update_s: np.ndarray
     """Optimizer step of a stage, shape [P, 3]."""
     reconfiguration_s: np.ndarray
@@ -109,7 +123,7 @@ class StepArrays:
     changes_once: np.ndarray
     """Further reconfigurations per step on a stage, shape [P]."""
     sums_last: np.ndarray
-    """Whether sums wait until a stage's ports have no more sends to carry, shape [P]."""
+    """Whether sums wait until a stage has carried its last send, as its circuits must turn, shape [P]."""
 
     @property
     def moved_share(self) -> np.ndarray:
@@ -126,7 +140,7 @@ class StepEstimate:
     bubble_s: np.ndarray
     """Idle time of the busiest stage within `pipeline_s`."""
     gradients_s: np.ndarray
-    """Gathers and sums that no pass hides, and the slowdown by those that passes hide."""
+    """Gathers and sums that no pass hides, and the slowdown of passes by the others."""
     update_s: np.ndarray
     """Optimizer."""
     exposed_dark_s: np.ndarray
@@ -139,14 +153,14 @@ class StepEstimate:
 
 
 def exposed_s(moved_s: np.ndarray, beside_s: np.ndarray, pieces: np.ndarray) -> np.ndarray:
-    """Return the part of a transfer in pieces that the work beside it does not hide.
+    """Return the time of a transfer in pieces that the work beside it does not hide.
 
     Parameters
     ----------
     moved_s, beside_s : numpy.ndarray
         Durations of the whole transfer and of the whole work.
     pieces : numpy.ndarray
-        Number of equal pieces of both. A piece is transferred after its work (sums), or before it (gathers).
+        Number of equal pieces of both. A piece is transferred after its work (sums) or before it (gathers).
 
     Notes
     -----
@@ -178,21 +192,21 @@ def estimate(arrays: StepArrays) -> StepEstimate:
 
 
 def _exposed_sums_s(arrays: StepArrays, passes: _StagePasses) -> np.ndarray:
-    """Return how long the first stage's sums last beyond its last pass, shape [P]."""
+    """Return the time from the end of the first stage's last pass to the end of its sums, shape [P]."""
     chunks, sum_s = arrays.chunks, arrays.sum_s[:, FIRST]
     beside_s = passes.backward_s[:, FIRST] / chunks
     exposed_sums_s = exposed_s(sum_s / chunks, beside_s, arrays.pieces)
-    # Sums that wait for sends start with the last pass, whose gradients arrived before it: ports are free.
-    times = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
-    waiting_s = np.maximum(exposed_sums_s, times * sum_s - beside_s)
+    # Sums that wait for the last send may start with the last pass, whose input has arrived by then.
+    sums = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
+    waiting_s = np.maximum(exposed_sums_s, sums * sum_s - beside_s)
     return np.where(arrays.sums_last, waiting_s, exposed_sums_s)
 
 
 def _later_stage_s(arrays: StepArrays, passes: _StagePasses, first_sums_s: np.ndarray) -> np.ndarray:
-    """Return by how much another stage's sums and optimizer end after those of the first one, shape [P].
+    """Return the time from the end of the first stage's optimizer to the latest stage's, at least 0, [P].
 
-    Backward passes end stage by stage, on the first one last; longer sums of other stages may hide behind
-    that. With `FOLDED` and `BOTH_WAYS` all stages end at once.
+    Backward passes end stage by stage, on the first one last, so that other stages may have longer sums at
+    no cost. With `FOLDED` and `BOTH_WAYS` all stages end at once.
     """
     chunks, backward_s = arrays.chunks, passes.backward_s
     end_together = (arrays.order == Order.FOLDED) | (arrays.order == Order.BOTH_WAYS)
@@ -205,16 +219,22 @@ def _later_stage_s(arrays: StepArrays, passes: _StagePasses, first_sums_s: np.nd
     return excess_s
 
 
-def _backlog_s(arrays: StepArrays, way: int, pass_s: np.ndarray) -> np.ndarray:
-    """Return how far gathers (way 0) or sums (1) once a step lag behind the chunks in the end, shape [P].
+def _backlog_s(arrays: StepArrays, direction: int, pass_s: np.ndarray) -> np.ndarray:
+    """Return the lag of once-a-step gathers (`FORWARD`) or sums (`BACKWARD`) of the last chunk, shape [P].
 
-    Chunks in a line or a V start and end as far apart as the pipeline is deep; those of DualPipe end at once.
+    The transfers of a stage's chunks follow each other. Chunks in a line or a V start and end as far apart as
+    the pipeline is deep, which leaves each transfer `stages` passes; those of DualPipe end at once.
     """
-    moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
-    apart = np.where(arrays.order == Order.BOTH_WAYS, 1, arrays.stages)
-    lag_s = np.maximum(0.0, moved_s - apart * pass_s) * (arrays.chunks - 1) / arrays.chunks
-    none = arrays.gathers > 0 if way == 0 else arrays.sums_each | arrays.sums_last
+    moved_s = _moved_s(arrays, direction)
+    passes_between = np.where(arrays.order == Order.BOTH_WAYS, 1, arrays.stages)
+    lag_s = np.maximum(0.0, moved_s - passes_between * pass_s) * (arrays.chunks - 1) / arrays.chunks
+    none = arrays.gathers > 0 if direction == FORWARD else arrays.sums_each | arrays.sums_last
     return np.where(none, 0.0, lag_s)
+
+
+def _moved_s(arrays: StepArrays, direction: int) -> np.ndarray:
+    """Return the first stage's gather of all parameters, or sum of all gradients, shape [P]."""
+    return (arrays.gather_s if direction == FORWARD else arrays.sum_s)[:, FIRST]
 
 
 def _once_a_step_slowdown_s(
@@ -229,7 +249,7 @@ def _once_a_step_slowdown_s(
     passes : _StagePasses
         Their passes.
     exposed : tuple of numpy.ndarray
-        Parts of the gathers and of the sums that no pass hides, in s, shape [P] each.
+        Times of the gathers and of the sums that no pass hides, in s, shape [P] each.
 
     Notes
     -----
@@ -239,39 +259,42 @@ def _once_a_step_slowdown_s(
     the next chunk on every stage, unless that pass is late already because others were slowed. In any case
     passes may be late by the backlog of gathers or sums.
     """
-    line = np.isin(arrays.order, LINES)
-    several = line & (arrays.chunks > 1)
+    in_line = np.isin(arrays.order, LINES)
+    several_chunks = in_line & (arrays.chunks > 1)
     total_s = np.zeros_like(exposed[0])
-    for way, pass_s in enumerate((passes.forward_s[:, FIRST], passes.backward_s[:, FIRST])):
-        slowed_passes = np.where(several, np.minimum(arrays.stages, arrays.microbatches), 1)
-        taken_s = arrays.taken_s[:, FIRST, way]
+    for direction, pass_s in enumerate((passes.forward_s[:, FIRST], passes.backward_s[:, FIRST])):
+        forward = direction == FORWARD
+        slowed_passes = np.where(several_chunks, np.minimum(arrays.stages, arrays.microbatches), 1)
+        taken_s = arrays.taken_s[:, FIRST, direction]
         share = taken_s / np.maximum(pass_s + taken_s, 1e-300)
-        moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
-        backlog_s = _backlog_s(arrays, way, pass_s)
-        late_sums_s = 0.0 if way == 0 else backlog_s
-        each = arrays.gathers > 0 if way == 0 else arrays.sums_each
-        hidden_s = np.where(each, 0.0, moved_s - exposed[way] - late_sums_s)
-        hidden_s = hidden_s / (slowed_passes if way == 0 else 1.0 + share * (slowed_passes - 1))
-        slowdown_s = slowed_passes * _pass_slowdown_s(arrays, way, hidden_s[:, None])[:, FIRST]
-        longer_s = exposed_s(moved_s, pass_s + slowdown_s, arrays.pieces)
-        hidden_more_s = longer_s - exposed_s(moved_s, pass_s, arrays.pieces)
-        one_chunk_s = slowdown_s + np.where(line, hidden_more_s, late_sums_s)
-        total_s += np.where(several, np.maximum(slowdown_s, backlog_s), one_chunk_s)
+        moved_s = _moved_s(arrays, direction)
+        backlog_s = _backlog_s(arrays, direction, pass_s)
+        late_sums_s = 0.0 if forward else backlog_s
+        every_microbatch = arrays.gathers > 0 if forward else arrays.sums_each
+        hidden_s = np.where(every_microbatch, 0.0, moved_s - exposed[direction] - late_sums_s)
+        hidden_s = hidden_s / (slowed_passes if forward else 1.0 + share * (slowed_passes - 1))
+        slowdown_s = slowed_passes * _pass_slowdown_s(arrays, direction, hidden_s[:, None])[:, FIRST]
+        exposed_beside_slowed_s = exposed_s(moved_s, pass_s + slowdown_s, arrays.pieces)
+        less_exposed_s = exposed_beside_slowed_s - exposed_s(moved_s, pass_s, arrays.pieces)
+        one_chunk_s = slowdown_s + np.where(in_line, less_exposed_s, late_sums_s)
+        total_s += np.where(several_chunks, np.maximum(slowdown_s, backlog_s), one_chunk_s)
     return total_s
 
 
 def _serial_sums_end_s(arrays: StepArrays) -> np.ndarray:
-    """Return when the sums of all microbatches end if they run one after the other from the first, shape [P].
+    """Return the end of the sums of all microbatches, from the start of the step, if they form a queue.
 
-    The time starts with the step. Before its first sum a stage waits for the fill of the pipeline, and runs
-    the forward passes ahead and the backward passes of inputs ahead of those of weights; none of them hides a
-    sum. 0, which bounds nothing, where gathers run between the sums, where these wait for sends, and for
-    `FOLDED` and `BOTH_WAYS`, whose stages hold two chunks of each microbatch.
+    A lower bound, shape [P]: the queue starts with the first microbatch's gradients and then never empties.
+    Before its first sum a stage waits for the fill of the pipeline, and runs the forward passes ahead and the
+    backward passes of inputs ahead of those of weights; none of them hides a sum. The bound is 0 where
+    gathers run between the sums, where these wait for the last send, and for `FOLDED` and `BOTH_WAYS`, whose
+    stages hold two chunks of each microbatch.
     """
     p, m, send_s = arrays.stages, arrays.microbatches, arrays.send_s
     sums_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
     pieces = (arrays.pieces * arrays.chunks)[:, None]
-    late_s = _pass_slowdown_s(arrays, 1, sums_s) * (1.0 - 1.0 / pieces)  # none before the first piece's sum
+    # The first piece of a backward pass has no sum beside it yet.
+    late_s = _pass_slowdown_s(arrays, BACKWARD, sums_s) * (1.0 - 1.0 / pieces)
     split = np.isin(arrays.order, SPLIT)
     depth = np.where(arrays.order == Order.SPLIT_AHEAD, 2, 1)
     down_s = arrays.whole_s[:, 0] + (p - 1) * send_s
@@ -309,22 +332,24 @@ def _last_pass_slowdown_s(arrays: StepArrays) -> np.ndarray:
     single = np.isin(arrays.order, LINES) & (arrays.chunks == 1)
     once = single & (arrays.pieces > 1) & ~arrays.sums_each & ~arrays.sums_last
     blocks, pieces = arrays.blocks[:, INNER], arrays.pieces
-    end, middle = (held / blocks for held in _piece_blocks(blocks, pieces))
-    taken_s = arrays.taken_s[:, INNER, 1]
+    end, middle = (piece_blocks / blocks for piece_blocks in _piece_blocks(blocks, pieces))
+    taken_s = arrays.taken_s[:, INNER, BACKWARD]
     pass_s, sum_s = (arrays.inputs_s + arrays.weights_s)[:, INNER] + taken_s, arrays.sum_s[:, INNER]
     beside_s = (
         np.minimum(middle * pass_s, end * sum_s)
         + np.maximum(0, pieces - 3) * middle * np.minimum(pass_s, sum_s)
         + np.where(pieces > 2, np.minimum(end * pass_s, middle * sum_s), 0.0)
     )
-    lost_s = np.maximum(0.0, beside_s * taken_s / np.maximum(pass_s, 1e-300) - arrays.slack_s[:, INNER, 1])
+    slack_s = arrays.slack_s[:, INNER, BACKWARD]
+    lost_s = np.maximum(0.0, beside_s * taken_s / np.maximum(pass_s, 1e-300) - slack_s)
     return np.where(once, (arrays.stages - 1) * lost_s, 0.0)
 
 
-def _pass_slowdown_s(arrays: StepArrays, way: int, moved_s: np.ndarray) -> np.ndarray:
-    """Return the extra time of a forward (way 0) or backward (1) pass beside transfers, shape [P, 3]."""
-    pass_s = arrays.forward_s if way == 0 else arrays.inputs_s + arrays.weights_s
-    return _slowdown_s(pass_s, arrays.taken_s[:, :, way], arrays.slack_s[:, :, way], moved_s)
+def _pass_slowdown_s(arrays: StepArrays, direction: int, moved_s: np.ndarray) -> np.ndarray:
+    """Return the extra time of a pass (`FORWARD` or `BACKWARD`) beside transfers, shape [P, 3]."""
+    pass_s = arrays.forward_s if direction == FORWARD else arrays.inputs_s + arrays.weights_s
+    taken_s, slack_s = arrays.taken_s[:, :, direction], arrays.slack_s[:, :, direction]
+    return _slowdown_s(pass_s, taken_s, slack_s, moved_s)
 
 
 def _slowdown_s(
@@ -337,9 +362,9 @@ def _slowdown_s(
     work_s : numpy.ndarray
         Duration of the work alone.
     taken_s : numpy.ndarray
-        Extra time if transfers ran beside it throughout.
+        Extra time if transfers ran beside it from start to end.
     slack_s : numpy.ndarray
-        Time within it that waits for kernel launches and absorbs as much of the extra time.
+        Time within it that waits for kernel launches; extra time up to this costs nothing.
     moved_s : numpy.ndarray
         Duration of the transfers beside it.
     """
@@ -380,16 +405,18 @@ def _loaded_passes(arrays: StepArrays) -> _StagePasses:
     """Return the passes of a microbatch on each stage with the effect of its gathers and sums.
 
     Without gathers, sums run beside the backward pass and the next forward pass; if they take longer than
-    both, the excess counts as a backward pass of weights. With gathers the passes are played piece by piece
-    (`_ShardedStages`). Sums that wait for circuits until the last send hold compute units all that time.
+    both, the excess counts as a backward pass of weights. With gathers the passes are simulated piece by
+    piece (`_ShardedStages`). Sums that wait for circuits until the last send (`waiting`) hold compute units
+    from the first one on: beside all passes but those of the first microbatch.
     """
     inputs_s = arrays.inputs_s
-    held = (arrays.sums_each & arrays.sums_last)[:, None]
-    summed_s = np.where(arrays.sums_each[:, None] & ~held, arrays.sum_s, 0.0) * arrays.moved_share[:, None]
-    beside_s = np.where(held, np.inf, summed_s)
-    share = np.where(held, 1.0 - 1.0 / arrays.microbatches[:, None], 1.0)  # none before the first sum
-    forward_s = arrays.forward_s + np.where(held, share * _pass_slowdown_s(arrays, 0, beside_s), 0.0)
-    backward_s = inputs_s + arrays.weights_s + share * _pass_slowdown_s(arrays, 1, beside_s)
+    waiting = (arrays.sums_each & arrays.sums_last)[:, None]
+    summed_s = np.where(arrays.sums_each[:, None] & ~waiting, arrays.sum_s, 0.0) * arrays.moved_share[:, None]
+    beside_s = np.where(waiting, np.inf, summed_s)
+    share = np.where(waiting, 1.0 - 1.0 / arrays.microbatches[:, None], 1.0)
+    late_forward_s = np.where(waiting, share * _pass_slowdown_s(arrays, FORWARD, beside_s), 0.0)
+    forward_s = arrays.forward_s + late_forward_s
+    backward_s = inputs_s + arrays.weights_s + share * _pass_slowdown_s(arrays, BACKWARD, beside_s)
     weights_s = np.maximum(backward_s, summed_s - forward_s) - inputs_s
     rows = np.flatnonzero(arrays.gathers > 0)
     if not len(rows):
@@ -401,16 +428,14 @@ def _loaded_passes(arrays: StepArrays) -> _StagePasses:
         stages = _ShardedStages(
             arrays, which, order=Order(int(order)), pieces=int(pieces), chunks=int(chunks)
         )
-        played = stages.passes(gathers_backward=gathers > 1)
-        forward_s[which], inputs_s[which] = played.forward_s, played.inputs_s
-        weights_s[which] = played.weights_s
+        sharded = stages.passes(gathers_backward=gathers > 1)
+        forward_s[which], inputs_s[which] = sharded.forward_s, sharded.inputs_s
+        weights_s[which] = sharded.weights_s
     return _StagePasses(forward_s=forward_s, inputs_s=inputs_s, weights_s=weights_s)
 
 
 ROUNDS = 3
-"""Microbatches that `_round_s` plays; the last one's duration then repeats."""
-FORWARD, INPUTS, WEIGHTS = range(3)
-"""Passes of a microbatch: the last axis of arrays of shape [P, 3, 2, 3]."""
+"""Microbatches that `_round_s` simulates; further ones take as long as the last of them."""
 
 
 def _piece_blocks(blocks: np.ndarray, pieces: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
@@ -427,14 +452,14 @@ def _piece_blocks(blocks: np.ndarray, pieces: np.ndarray | int) -> tuple[np.ndar
 
 @dataclass(frozen=True, kw_only=True)
 class _Piece:
-    """Work on one piece of a chunk with its transfers, durations in s, shape [Q, 3] each."""
+    """Work on one piece of a chunk in one pass, with its transfers; durations in s, shape [Q, 3] each."""
 
     work_s: np.ndarray
-    """Work on it."""
+    """Work on the piece."""
     taken_s: np.ndarray
-    """Extra time of the work if transfers ran beside it throughout."""
+    """Extra time of the work if transfers ran beside it from start to end."""
     slack_s: np.ndarray
-    """Time within the work that absorbs as much of that."""
+    """Time within the work that waits for kernel launches; extra time up to this costs nothing."""
     gather_s: np.ndarray
     """Gather of its parameters."""
     sum_s: np.ndarray
@@ -462,10 +487,10 @@ class _ShardedStages:
     Notes
     -----
     Work and transfers are two machines that wait for each other, as the engine runs them
-    (`workloads.step.stage`): the gather of a piece starts when the work on the last piece but one is done,
-    after the sums asked for before; the work on a piece starts when it has been gathered; the sum of a piece
-    starts after its work. The embedding is in a chunk's first piece, the head in its last one. The passes of
-    `ROUNDS` microbatches are played, and the last one's duration is taken (max-plus).
+    (`workloads.step.stage`). The gather of a piece starts when the work on the last piece but one has ended,
+    behind all sums that were due before; the work on a piece starts when the piece has been gathered; its sum
+    starts after its work. The embedding is in a chunk's first piece, the head in its last one. `ROUNDS`
+    microbatches are simulated, and the last one's duration is taken for all (`_round_s`).
     """
 
     def __init__(
@@ -483,7 +508,7 @@ class _ShardedStages:
         self._piece_blocks = [end, *[middle] * (pieces - 2), end][:pieces]
 
     def passes(self, *, gathers_backward: bool) -> _StagePasses:
-        """Return the passes of a microbatch, with gathers for the forward or for both passes."""
+        """Return the passes of a microbatch; parameters are gathered for the forward or for both passes."""
         split = self._order in SPLIT
         passes = [(FORWARD,), *([(INPUTS,), (WEIGHTS,)] if split else [(INPUTS, WEIGHTS)])]
         last = self._chunks - 1
@@ -511,22 +536,25 @@ class _ShardedStages:
         return _StagePasses(forward_s=forward_s, inputs_s=inputs_s, weights_s=round_s - forward_s - inputs_s)
 
     def _pieces_of_pass(self, parts: tuple[int, ...], chunk: int, *, gathers: bool) -> list[_Piece]:
-        """Return the pieces of a pass (`FORWARD`, `INPUTS`, `WEIGHTS` or the last two) in their order."""
+        """Return the pieces of a pass of a chunk in the order in which they run.
+
+        `parts` is the pass: `FORWARD`, `INPUTS`, `WEIGHTS`, or the last two as one undivided backward pass.
+        """
         rows, count = self._rows, len(self._piece_blocks)
-        way = min(parts[0], 1)
+        direction = FORWARD if parts[0] == FORWARD else BACKWARD
         pass_s = sum(self._passes_s[:, :, part] for part in parts)
         ends_s = sum(self._ends_s[:, :, :, part] for part in parts)
         whole = np.maximum(pass_s, 1e-300)
-        both_s = whole if way == 0 else self._passes_s[:, :, 1:].sum(axis=2)
-        taken = self._arrays.taken_s[rows, :, way] / np.maximum(both_s, 1e-300)
-        slack = self._arrays.slack_s[rows, :, way] / np.maximum(both_s, 1e-300)
+        both_s = whole if direction == FORWARD else self._passes_s[:, :, INPUTS:].sum(axis=2)
+        taken = self._arrays.taken_s[rows, :, direction] / np.maximum(both_s, 1e-300)
+        slack = self._arrays.slack_s[rows, :, direction] / np.maximum(both_s, 1e-300)
         blocks = np.maximum(self._arrays.blocks[rows], 1e-300)
         block_s = (pass_s - ends_s.sum(axis=2)) / blocks
         ends_share = self._arrays.ends_share[rows]
         block_share = (1.0 - ends_share.sum(axis=2)) / blocks
         pieces = []
-        for index, held_blocks in enumerate(self._piece_blocks):
-            work_s, share = held_blocks * block_s, held_blocks * block_share
+        for index, piece_blocks in enumerate(self._piece_blocks):
+            work_s, share = piece_blocks * block_s, piece_blocks * block_share
             has_embedding = index == 0 and chunk == 0
             has_head = index == count - 1 and chunk == self._chunks - 1
             for end, has_end in enumerate((has_embedding, has_head)):
@@ -548,7 +576,7 @@ class _ShardedStages:
 
 @dataclass(kw_only=True)
 class _PendingSum:
-    """Sum of the gradients of one piece in `_round_s`, times in s, shape [Q, 3] each."""
+    """Sum of the gradients of one piece in `_round_s`; durations and times in s, shape [Q, 3] each."""
 
     work_end_s: np.ndarray
     """End of the work on its piece."""
@@ -557,37 +585,37 @@ class _PendingSum:
     previous: _PendingSum | None
     """Sum of the piece before it in its pass, which must end first."""
     end_s: np.ndarray
-    """Its end; infinite until it has started."""
+    """End of the sum; infinite until it has started."""
     pending: np.ndarray
     """Whether it has not started."""
 
 
 def _start_due_sums(transfers_end_s: np.ndarray, sums: list[_PendingSum], until_s: np.ndarray) -> np.ndarray:
-    """Start the sums that are due by a time, and return when the transfers started so far end.
+    """Start the sums that are due by a time, and return the end of all transfers started so far.
 
     The sums' `end_s` and `pending` are updated in place.
     """
-    for one in sums:
-        due_s = one.work_end_s if one.previous is None else np.maximum(one.work_end_s, one.previous.end_s)
-        starts = (due_s <= until_s) & one.pending
+    for each in sums:
+        due_s = each.work_end_s if each.previous is None else np.maximum(each.work_end_s, each.previous.end_s)
+        starts = (due_s <= until_s) & each.pending
         if starts.any():
-            end_s = np.maximum(transfers_end_s, due_s) + one.sum_s
+            end_s = np.maximum(transfers_end_s, due_s) + each.sum_s
             transfers_end_s = np.where(starts, end_s, transfers_end_s)
-            one.end_s = np.where(starts, transfers_end_s, one.end_s)
-            one.pending &= ~starts
+            each.end_s = np.where(starts, transfers_end_s, each.end_s)
+            each.pending &= ~starts
     return transfers_end_s
 
 
 def _round_s(pieces: list[_Piece]) -> np.ndarray:
-    """Return the duration of one round of pieces that are worked on again and again, shape [Q, 3].
+    """Return the time of one round through pieces that are worked on round after round, shape [Q, 3].
 
     Transfers run one after the other in the order in which they are due: a gather when the work on the last
-    piece but one has ended, a sum when the work on its piece and the sum before it have ended.
+    piece but one has ended, a sum when the work on its piece and the sum before it have ended. Sums that are
+    still pending may start beside the present piece, and slow its work.
     """
     work_end_s = np.zeros_like(pieces[0].work_s)
-    transfers_end_s = gathered_s = pieces[
-        0
-    ].gather_s  # end of all transfers so far; of the next piece's gather
+    gathered_s = pieces[0].gather_s  # end of the present piece's gather
+    transfers_end_s = gathered_s  # end of all transfers started so far
     sums: list[_PendingSum] = []
     previous: _PendingSum | None = None
     round_ends_s = []
@@ -609,17 +637,17 @@ def _round_s(pieces: list[_Piece]) -> np.ndarray:
             )
             sums.append(previous)
         transfers_end_s = _start_due_sums(transfers_end_s, sums, work_end_s)
-        sums = [one for one in sums if one.pending.any()]
+        sums = [each for each in sums if each.pending.any()]
         if after.gathers:
             transfers_end_s = gathered_s = np.maximum(transfers_end_s, work_end_s) + after.gather_s
         else:
             gathered_s = work_end_s
-        pending_s = sum((np.where(one.pending, one.sum_s, 0.0) for one in sums), transfers_end_s - start_s)
+        pending_s = sum((np.where(each.pending, each.sum_s, 0.0) for each in sums), transfers_end_s - start_s)
         slowdown_s = _slowdown_s(present.work_s, present.taken_s, present.slack_s, pending_s)
         work_end_s = start_s + present.work_s + slowdown_s
         if (number + 1) % len(pieces) == 0:
             round_ends_s.append(work_end_s)
-    # Sums that fall behind must run some time: no round is shorter than its own transfers.
+    # Sums that fall behind must run at some time: no round is shorter than its own transfers.
     return np.maximum(round_ends_s[-1] - round_ends_s[-2], transfers_s)
 
 
@@ -755,37 +783,37 @@ class _Chunks:
 def _folded_first_idle_s(arrays: StepArrays) -> np.ndarray:
     """Return the idle time of ZB-V's first stage if embedding and head make it the slowest, shape [P].
 
-    Derived as `_folded_idle_s`, from the paths along which that stage waits for most microbatches, while the
-    V fills and while it empties. n = p - 1.
+    Derived as in `_folded_idle_s`, from the paths along which that stage waits for most microbatches, while
+    the V fills and while it empties. n = p - 1.
     """
     n, send_s = arrays.stages - 1.0, arrays.send_s
     chunks = _Chunks.of(arrays, 2)
-    one, first, last = chunks.inner, chunks.embedding, chunks.head
-    fills_s = np.maximum(0.0, 2 * n * (one.forward_s - first.forward_s + send_s))
+    inner, embedding, head = chunks.inner, chunks.embedding, chunks.head
+    fills_s = np.maximum(0.0, 2 * n * (inner.forward_s - embedding.forward_s + send_s))
     empties_s = (
-        n * (2 * one.inputs_s - first.backward_s) + 2 * n * send_s,
-        (n + 1) * (one.backward_s - first.backward_s) + n * one.weights_s + n * send_s,
-        (one.forward_s - first.forward_s + one.weights_s - last.weights_s)
-        + n * (4 * one.inputs_s - first.backward_s - last.forward_s - last.backward_s + 4 * send_s),
+        n * (2 * inner.inputs_s - embedding.backward_s) + 2 * n * send_s,
+        (n + 1) * (inner.backward_s - embedding.backward_s) + n * inner.weights_s + n * send_s,
+        (inner.forward_s - embedding.forward_s + inner.weights_s - head.weights_s)
+        + n * (4 * inner.inputs_s - embedding.backward_s - head.forward_s - head.backward_s + 4 * send_s),
     )
-    return np.maximum(0.0, fills_s + np.max(empties_s, axis=0) - last.weights_s)
+    return np.maximum(0.0, fills_s + np.max(empties_s, axis=0) - head.weights_s)
 
 
 def _both_ways_first_idle_s(arrays: StepArrays) -> np.ndarray:
     """Return the idle time of DualPipe's outer stages if embedding and head make them the slowest, shape [P].
 
-    As `_folded_first_idle_s`, with n = p / 2 - 1.
+    Derived as in `_folded_first_idle_s`, with n = p / 2 - 1.
     """
     p, send_s = arrays.stages, arrays.send_s
     n = p / 2 - 1.0
     chunks = _Chunks.of(arrays, 1)
-    one, first, last = chunks.inner, chunks.embedding, chunks.head
-    fills_s = np.maximum(0.0, 2 * n * (one.forward_s - first.forward_s) + (p - 1) * send_s)
+    inner, embedding, head = chunks.inner, chunks.embedding, chunks.head
+    fills_s = np.maximum(0.0, 2 * n * (inner.forward_s - embedding.forward_s) + (p - 1) * send_s)
     empties_s = (
-        n * (2 * one.inputs_s - first.backward_s) + (p - 1) * send_s,
-        (n + 1) * (one.backward_s - first.backward_s + send_s),
-        (one.forward_s - first.forward_s + one.weights_s - last.forward_s - last.weights_s)
-        + n * (4 * one.inputs_s + one.weights_s - first.backward_s - last.forward_s - last.backward_s)
+        n * (2 * inner.inputs_s - embedding.backward_s) + (p - 1) * send_s,
+        (n + 1) * (inner.backward_s - embedding.backward_s + send_s),
+        (inner.forward_s - embedding.forward_s + inner.weights_s - head.forward_s - head.weights_s)
+        + n * (4 * inner.inputs_s + inner.weights_s - embedding.backward_s - head.forward_s - head.backward_s)
         + (4 * n + 1) * send_s,
     )
     return fills_s + np.maximum(0.0, np.max(empties_s, axis=0))
@@ -794,12 +822,12 @@ def _both_ways_first_idle_s(arrays: StepArrays) -> np.ndarray:
 def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
     """Return the idle time of an inner stage of ZB-V, shape [P].
 
-    It is the length of the longest path from the first pass to the last (max-plus), less the stage's work.
-    The paths that can be longest while the passes of a chunk are within a factor of three of each other were
-    read off the gradient of simulated orders with 4 to 10 stages; each is linear in n = p - 1 and in the
-    passes' times. With equal passes n F is left, the fill; with slow sends, a microbatch's round trip over
-    the p microbatches under way. The last path counts where a stage holds an odd number of blocks, as its
-    second chunk then has one more.
+    The length of the longest path from the first pass to the last (max-plus), less the stage's work. Which
+    paths can be longest, while the passes of a chunk are within a factor of three of each other, was found
+    from the derivatives of simulated pipelines of 4 to 10 stages by the passes' times; each path is linear in
+    n = p - 1 and in the passes' times. With equal passes n F is left, the fill; with slow sends, a
+    microbatch's round trip over the p microbatches under way. The last path counts where a stage holds an odd
+    number of blocks, as its second chunk then has one more.
     """
     n, send_s = arrays.stages - 1.0, arrays.send_s
     forward_s, inputs_s, weights_s = (
@@ -823,8 +851,8 @@ def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
 def _both_ways_idle_s(arrays: StepArrays) -> np.ndarray:
     """Return the idle time of an inner stage of DualPipe, shape [P].
 
-    As `_folded_idle_s`, with n = p / 2 - 1. The first path is the formula of DeepSeek-V3's table 2, with
-    overlapped forward and backward passes as long as one after the other.
+    Derived as in `_folded_idle_s`, with n = p / 2 - 1. The first path is the formula of DeepSeek-V3's table
+    2, with overlapped forward and backward passes as long as one after the other.
     """
     p, send_s = arrays.stages, arrays.send_s
     n = p / 2 - 1.0

@@ -1,6 +1,6 @@
-"""Times of single collectives on an otherwise idle GPU cluster, and as benchmarks print them.
+"""Times of single collectives on an otherwise idle GPU cluster, on the GPUs and as a benchmark prints them.
 
-With them, the network model is compared with published bus bandwidths.
+The validation compares these times with published bus bandwidths.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 import simpy
 
@@ -49,17 +50,30 @@ class Cards(StrEnum):
     """EFA cards of 400 Gb/s together (AWS P5)."""
 
 
-NETWORKS = MappingProxyType(
+class CardParts(NamedTuple):
+    """Network around a choice of cards, by names in the network table."""
+
+    nic: str
+    """Network card."""
+    switch: str
+    """Packet switch."""
+    transceiver: str
+    """Optical module."""
+    nic_gpus: int
+    """GPUs that share a card of the table."""
+
+
+CARD_PARTS = MappingProxyType(
     {
-        Cards.HALF_EDR: ("connectx-6-dx", "switch-100g", "dr4-200g", 2),
-        Cards.HALF_HDR: ("connectx-6", "switch-200g", "dr4-200g", 2),
-        Cards.HDR: ("connectx-6", "switch-200g", "dr4-200g", 1),
-        Cards.NDR: ("connectx-7", "switch-400g", "dr4-400g", 1),
-        Cards.EFA_HALF_EDR: ("efa", "switch-400g", "dr4-400g", 8),
-        Cards.EFA: ("efa", "switch-400g", "dr4-400g", 1),
+        Cards.HALF_EDR: CardParts("connectx-6-dx", "switch-100g", "dr4-200g", 2),
+        Cards.HALF_HDR: CardParts("connectx-6", "switch-200g", "dr4-200g", 2),
+        Cards.HDR: CardParts("connectx-6", "switch-200g", "dr4-200g", 1),
+        Cards.NDR: CardParts("connectx-7", "switch-400g", "dr4-400g", 1),
+        Cards.EFA_HALF_EDR: CardParts("efa", "switch-400g", "dr4-400g", 8),
+        Cards.EFA: CardParts("efa", "switch-400g", "dr4-400g", 1),
     }
 )
-"""Network card, switch, optical module and number of GPUs per card, by choice of cards."""
+"""Network of each choice of cards."""
 
 
 @lru_cache(maxsize=4096)
@@ -86,7 +100,7 @@ def collective_plan(
     kind : CollectiveKind
         Collective.
     in_network : bool
-        Whether switches that can add may do so (NCCL's NVLS).
+        Whether switches may add, where they can (NCCL's NVLS).
     algorithm : Algorithm, optional
         Only algorithm that the library may use (NCCL_ALGO); any if not given or not available on the GPUs.
     cards : Cards, optional
@@ -100,8 +114,8 @@ def collective_plan(
     if algorithm is not None:
         check_member("algorithm", algorithm, Algorithm)
     options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards)
-    asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
-    return min(asked or options, key=lambda plan: plan.alone_s)
+    allowed = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
+    return min(allowed or options, key=lambda plan: plan.alone_s)
 
 
 def collective_plans(
@@ -123,14 +137,14 @@ def collective_plans(
     sends = kind is CollectiveKind.SEND
     ranks = max(2, n_gpus) if sends else n_gpus
     traffic = _traffic(gpu_of(gpu_name), ranks, kind, in_network, cards)
-    shared = n_gpus if kind is CollectiveKind.ALL_GATHER else 1
+    shards = n_gpus if kind is CollectiveKind.ALL_GATHER else 1
     operator = Collective(
         name="measured",
         phase=Phase.FORWARD,
         kind=kind,
         axis=Axis.PIPELINE if sends else Axis.DATA,
         size=2 if sends else n_gpus,
-        payload_bytes=nbytes / shared,
+        payload_bytes=nbytes / shards,
         shift=int(sends),
     )
     node = load_scale_up(scale_up_name(gpu_of(gpu_name), ranks)).size
@@ -145,7 +159,7 @@ def _traffic(
     in_network: bool,
     cards: Cards | None,
 ) -> Traffic:
-    """Return the times of collectives on a cluster without other traffic."""
+    """Return the prices of collectives on a cluster without other traffic."""
     scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
     if cards is Cards.EFA_HALF_EDR:
         # EFA of A100 and before wrote out of order and let no protocol through that has flags among its data
@@ -156,14 +170,14 @@ def _traffic(
     if n_gpus < scale_up.size:
         scale_up = replace(scale_up, size=n_gpus)
     shipped = Cards.HDR if REFERENCE_SYSTEMS[gpu_name].slow_cards else Cards.NDR
-    card, switch, module, sharers = NETWORKS[cards or shipped]
-    nic = load_nic(card)
+    parts = CARD_PARTS[cards or shipped]
+    nic = load_nic(parts.nic)
     fabric = RailFabric(
         endpoints=n_gpus,
         scale_up=scale_up,
-        nic=replace(nic, bandwidth_bytes_per_s=nic.bandwidth_bytes_per_s / sharers),
-        switch=load_packet_switch(switch),
-        transceiver=load_transceiver(module),
+        nic=replace(nic, bandwidth_bytes_per_s=nic.bandwidth_bytes_per_s / parts.nic_gpus),
+        switch=load_packet_switch(parts.switch),
+        transceiver=load_transceiver(parts.transceiver),
     )
     sends = kind is CollectiveKind.SEND
     layout = RankLayout(pp=n_gpus) if sends else RankLayout(dp=n_gpus)
@@ -176,9 +190,9 @@ class Caller:
 
     Notes
     -----
-    A process issues the kernels of its GPUs one after the other. Consecutive calls overlap with kernels that
-    still run, so that a short collective takes the time of its issue, however few hops it has. If events on
-    an idle GPU are timed, the launch of the first kernel counts in full.
+    A process issues the kernels of its GPUs one after the other, while those of earlier calls still run.
+    Hence a collective shorter than its issue takes the time of the issue. If events on an idle GPU are timed,
+    the launch of the first kernel counts in full (`exposed_s`).
 
     References
     ----------
@@ -201,7 +215,7 @@ class Caller:
         Parameters
         ----------
         alone_s : float
-            Duration on the GPUs, from the start of the last.
+            Duration on the GPUs, from the start of the last kernel.
         gpus_per_process : int
             GPUs of one process.
         """

@@ -27,7 +27,10 @@ class Routing(StrEnum):
 
 
 def _intermediate(first: np.ndarray, last: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
-    """Return the members of a ring `number` places after `first`, not counting `last`, shape [F]."""
+    """Return intermediate number `number` among `count` members other than `first` and `last`, shape [F].
+
+    Members are counted in cyclic order from the one after `first`.
+    """
     ahead = 1 + number % max(1, count - 2)
     return (first + ahead + (ahead >= (last - first) % count)) % count
 
@@ -150,10 +153,9 @@ class Dragonfly(AddingFabric):
         return joined([local, between])
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
-        """Return the links between routers of each flow, hop by hop; of Valiant's routes, one."""
-        here, there = sources // self.terminals, destinations // self.terminals
+        """Return the links between routers of each flow, hop by hop; of Valiant's many routes, one."""
         if self.routing is not Routing.VALIANT:
-            return self._leg(here, there, destinations)
+            return self._minimal(sources // self.terminals, destinations // self.terminals, destinations)
         return self._detour(sources, destinations, sources + destinations // self.terminals)
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
@@ -162,54 +164,63 @@ class Dragonfly(AddingFabric):
             return super().loads(circuits, flows)
         sources, destinations = flows.sources, flows.destinations
         weights = np.ones(len(sources)) if flows.weights is None else flows.weights
-        far = sources // self.group_endpoints != destinations // self.group_endpoints
-        moving = sources != destinations
+        between_groups = sources // self.group_endpoints != destinations // self.group_endpoints
+        within_group = ~between_groups & (sources != destinations)
         routes, shares = [], []
-        for some, ways in ((far, self.groups - 2), (moving & ~far, self.routers_in_use - 2)):
+        for some, detours in (
+            (between_groups, max(1, self.groups - 2)),
+            (within_group, max(1, self.routers_in_use - 2)),
+        ):
             begin, end = sources[some], destinations[some]
-            for number in range(max(1, ways)):
+            for number in range(detours):
                 detour = self._detour(begin, end, np.full(begin.size, number))
                 routes.append(self.by_way_of(detour, begin, end))
-                shares.append(weights[some] / max(1, ways))
+                shares.append(weights[some] / detours)
         return route_loads(stacked(routes), self.graph(circuits).latency_s, np.concatenate(shares))
 
     def _detour(self, sources: np.ndarray, destinations: np.ndarray, number: np.ndarray) -> list[np.ndarray]:
-        """Return the links of flows through intermediate group `number`, or router within a group.
+        """Return the links of flows by way of an intermediate group or, within a group, router.
 
-        `_intermediate` numbers the groups between a flow's first and last, and likewise the routers.
+        `number` chooses it among all others (`_intermediate`). A flow goes by the local link of its first
+        router and by a global link to the intermediate group, or by a local link to the intermediate router,
+        and from there on the minimal route.
         """
         a, groups = self.routers_in_use, self.groups
-        here, there = sources // self.terminals, destinations // self.terminals
-        group, far = here // a, there // a
-        around = (group != far) & (groups > 2)
-        detour = _intermediate(group, far, number, groups)
-        channel = self.peers.channel(group, detour, spread=destinations + number)
+        source, target = sources // self.terminals, destinations // self.terminals
+        source_group, target_group = source // a, target // a
+        by_group = (source_group != target_group) & (groups > 2)
+        by_router = (source_group == target_group) & (source != target) & (a > 2)
+        middle_group = _intermediate(source_group, target_group, number, groups)
+        channel = self.peers.channel(source_group, middle_group, spread=destinations + number)
         begin, end = self.peers.ends
-        aside = (group == far) & (here != there) & (a > 2)
-        router = group * a + _intermediate(here % a, there % a, number, a)
-        stop = np.where(around, begin[channel], np.where(aside, router, here))
-        first = np.where(stop != here, here * a + stop % a, NO_LINK)
-        second = np.where(around, self._first_global + channel, NO_LINK)
-        return [first, second, *self._leg(np.where(around, end[channel], stop), there, destinations)]
+        middle_router = source_group * a + _intermediate(source % a, target % a, number, a)
+        next_router = np.where(by_group, begin[channel], np.where(by_router, middle_router, source))
+        local = np.where(next_router != source, source * a + next_router % a, NO_LINK)
+        between = np.where(by_group, self._first_global + channel, NO_LINK)
+        middle = np.where(by_group, end[channel], next_router)
+        return [local, between, *self._minimal(middle, target, destinations)]
 
     @property
     def _first_global(self) -> int:
         """Number of the first link between groups, as `trunk_wiring` counts."""
         return self.groups * self.routers_in_use**2
 
-    def _leg(self, here: np.ndarray, there: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
-        """Return local, global and local link of the minimal route between routers."""
+    def _minimal(self, source: np.ndarray, target: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
+        """Return local, global and local link of the minimal route between routers, shape [F] each.
+
+        `spread` chooses one of several global links between two groups.
+        """
         a = self.routers_in_use
-        group, far = here // a, there // a
-        leaves = group != far
-        channel = self.peers.channel(group, far, spread=spread)
+        source_group, target_group = source // a, target // a
+        leaves = source_group != target_group
+        channel = self.peers.channel(source_group, target_group, spread=spread)
         begin, end = self.peers.ends
-        gateway = np.where(leaves, begin[channel], there)
-        arrival = np.where(leaves, end[channel], there)
-        first = np.where(gateway != here, here * a + gateway % a, NO_LINK)
-        middle = np.where(leaves, self._first_global + channel, NO_LINK)
-        last = np.where(leaves & (arrival != there), arrival * a + there % a, NO_LINK)
-        return [first, middle, last]
+        exit_router = np.where(leaves, begin[channel], target)
+        entry_router = np.where(leaves, end[channel], target)
+        first = np.where(exit_router != source, source * a + exit_router % a, NO_LINK)
+        between = np.where(leaves, self._first_global + channel, NO_LINK)
+        last = np.where(leaves & (entry_router != target), entry_router * a + target % a, NO_LINK)
+        return [first, between, last]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,13 +252,14 @@ class DragonflyPlus(AddingFabric):
         super().__post_init__()
         check_range(self, "terminals", "leaves", "spines", low=1)
         check_range(self, "global_links", low=1 if self.groups > 1 else 0)
-        needs = {"leaf": self.terminals + self.spines, "spine": self.leaves + self.global_links}
-        for what, ports in needs.items():
+        for switch, fields, ports in (
+            ("leaf", "terminals + spines", self.terminals + self.spines),
+            ("spine", "leaves + global_links", self.leaves + self.global_links),
+        ):
             if ports > self.switch.radix:
-                parts = "terminals + spines" if what == "leaf" else "leaves + global_links"
                 msg = (
-                    f"a {what} needs {ports} ports ({parts}), '{self.switch.name}' has {self.switch.radix}; "
-                    "try fewer"
+                    f"a {switch} needs {ports} ports ({fields}), '{self.switch.name}' has "
+                    f"{self.switch.radix}; try fewer"
                 )
                 raise ParameterError(msg)
         _ = self.peers
@@ -310,17 +322,17 @@ class DragonflyPlus(AddingFabric):
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
         """Return the link to a spine, to another group, and to the destination's leaf."""
-        here, there = sources // self.terminals, destinations // self.terminals
-        group, far = here // self.leaves, there // self.leaves
-        leaves, climbs = group != far, here != there
-        channel = self.peers.channel(group, far, spread=destinations)
+        source, target = sources // self.terminals, destinations // self.terminals
+        source_group, target_group = source // self.leaves, target // self.leaves
+        between_groups, between_leaves = source_group != target_group, source != target
+        channel = self.peers.channel(source_group, target_group, spread=destinations)
         begin, end = self.peers.ends
-        near = group * self.spines + destinations % self.spines
-        up = np.where(leaves, begin[channel], near) % self.spines
-        down = np.where(leaves, end[channel], near) % self.spines
+        own_spine = source_group * self.spines + destinations % self.spines
+        up = np.where(between_groups, begin[channel], own_spine) % self.spines
+        down = np.where(between_groups, end[channel], own_spine) % self.spines
         local_links = self.groups * self.leaves_in_use * self.spines
         return [
-            np.where(climbs, here * self.spines + up, NO_LINK),
-            np.where(leaves, 2 * local_links + channel, NO_LINK),
-            np.where(climbs, local_links + there * self.spines + down, NO_LINK),
+            np.where(between_leaves, source * self.spines + up, NO_LINK),
+            np.where(between_groups, 2 * local_links + channel, NO_LINK),
+            np.where(between_leaves, local_links + target * self.spines + down, NO_LINK),
         ]

@@ -62,7 +62,7 @@ class FatTree(MultipathFabric, AddingFabric):
 
     @property
     def trunks(self) -> int:
-        """Links between switches, both ways one."""
+        """Links between switches; both directions count as one."""
         return self.clos.trunks
 
     def trunk_wiring(self, first_vertex: int) -> Wiring:
@@ -85,7 +85,7 @@ class RailOnly(MultipathFabric, AddingFabric):
     Notes
     -----
     Accelerator e is on rail ``e % size``. A flow to another rail first crosses its node to the accelerator
-    on the destination's rail, whose card forwards it. Several small rails may share the chassis of a switch,
+    on the destination's rail, whose card sends it on. Several small rails may share the chassis of a switch,
     but no flow passes from one rail's ports to another's.
 
     References
@@ -135,7 +135,7 @@ class RailOnly(MultipathFabric, AddingFabric):
 
     @property
     def trunks(self) -> int:
-        """Links between switches, both ways one."""
+        """Links between switches; both directions count as one."""
         return self.rails * self.clos.trunks
 
     def trunk_wiring(self, first_vertex: int) -> Wiring:
@@ -158,38 +158,12 @@ class RailOnly(MultipathFabric, AddingFabric):
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
         """Return the links between switches of each flow on the destination's rail, hop by hop."""
         offset = self.scale_up.rail_of(destinations) * self._rail_links
-        found = self.clos.paths(self.scale_up.node_of(sources), self.scale_up.node_of(destinations))
-        return [np.where(links != NO_LINK, links + offset, NO_LINK) for links in found]
+        on_rail = self.clos.paths(self.scale_up.node_of(sources), self.scale_up.node_of(destinations))
+        return [np.where(links != NO_LINK, links + offset, NO_LINK) for links in on_rail]
 
-    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
-        total = self.endpoints
-        off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
-        carriers = np.where(off_node, self.scale_up.carriers(sources, destinations), destinations)
-        crosses = carriers != sources
-        between = [
-            np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK)
-            for links in self.trunk_paths(sources, destinations)
-        ]
-        return packed(
-            [
-                np.where(crosses, sources, NO_LINK),
-                np.where(crosses, total + carriers, NO_LINK),
-                np.where(off_node, 2 * total + carriers, NO_LINK),
-                *between,
-                np.where(off_node, 3 * total + destinations, NO_LINK),
-            ]
-        )
-
-    def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once, forwarding in nodes included."""
-        off_node = self.scale_up.off_node(flows)
-        carriers = np.where(
-            off_node, self.scale_up.carriers(flows.sources, flows.destinations), flows.destinations
-        )
-        inside_bytes = flows.moved_bytes(carriers != flows.sources)
-        outside_bytes = flows.moved_bytes(off_node)
-        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
+    def senders(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the endpoint on the destination's rail in each source's node, shape [F]."""
+        return self.scale_up.carriers(sources, destinations)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -203,10 +203,23 @@ class PacketFabric(NodeFabric, GraphFabric):
         """Return the paths whose links between switches are given as `trunk_paths` returns them."""
         total = self.endpoints
         off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
+        senders = np.where(off_node, self.senders(sources, destinations), destinations)
+        crosses = senders != sources
+        forwarded = off_node & crosses
         between = [np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK) for links in trunks]
-        first = np.where(off_node, 2 * total + sources, sources)
-        last = np.where(off_node, 3 * total + destinations, total + destinations)
-        return packed([first, *between, last])
+        return packed(
+            [
+                np.where(crosses, sources, 2 * total + senders),
+                np.where(forwarded, total + senders, NO_LINK),
+                np.where(forwarded, 2 * total + senders, NO_LINK),
+                *between,
+                np.where(off_node, 3 * total, total) + destinations,
+            ]
+        )
+
+    def senders(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the endpoint of each source's node whose card sends the flow to another node, shape [F]."""
+        return sources
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
@@ -220,7 +233,8 @@ class PacketFabric(NodeFabric, GraphFabric):
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""
         off_node = self.scale_up.off_node(flows)
-        inside = ~off_node & (flows.sources != flows.destinations)
+        senders = self.senders(flows.sources, flows.destinations)
+        inside = np.where(off_node, senders, flows.destinations) != flows.sources
         inside_bytes = flows.moved_bytes(inside)
         outside_bytes = flows.moved_bytes(off_node)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
@@ -380,7 +394,7 @@ class RailFabric(MultipathFabric):
     @property
     def levels(self) -> int:
         """Levels of switches, one to `MOST_LEVELS`."""
-        return next(one for one in range(1, MOST_LEVELS + 1) if self.leaves <= self._most_leaves(one))
+        return next(count for count in range(1, MOST_LEVELS + 1) if self.leaves <= self._most_leaves(count))
 
     @cached_property
     def uplinks(self) -> int:
@@ -423,10 +437,8 @@ class RailFabric(MultipathFabric):
         """Return the links to a spine and from it."""
         source_leaf, target_leaf = self.edges[sources], self.edges[destinations]
         spine = self._spine(sources, destinations)
-        uplinks, downlinks = (
-            source_leaf * self.pools + spine,
-            (self.leaves + target_leaf) * self.pools + spine,
-        )
+        uplinks = source_leaf * self.pools + spine
+        downlinks = (self.leaves + target_leaf) * self.pools + spine
         return [np.where(source_leaf != target_leaf, links, NO_LINK) for links in (uplinks, downlinks)]
 
     def _spine(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:

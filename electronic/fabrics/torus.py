@@ -93,11 +93,11 @@ class TorusFabric(GraphFabric):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        given = [one for one in ("x", "y") if getattr(self, one) is not None]
-        check_range(self, "endpoints", *given, low=1)
-        if self.endpoints % math.prod(getattr(self, one) for one in given):
+        chosen = [axis for axis in ("x", "y") if getattr(self, axis) is not None]
+        check_range(self, "endpoints", *chosen, low=1)
+        if self.endpoints % math.prod(getattr(self, axis) for axis in chosen):
             sides = cube_sides(self.endpoints)
-            named = " times ".join(f"{one} ({getattr(self, one)})" for one in given)
+            named = " times ".join(f"{axis} ({getattr(self, axis)})" for axis in chosen)
             msg = (
                 f"{named} must divide the {self.endpoints} endpoints of a torus; "
                 f"try x={sides[0]}, y={sides[1]}"
@@ -118,7 +118,7 @@ class TorusFabric(GraphFabric):
         if self.x is not None or self.y is not None or self.wrap is Wrap.TWISTED:
             return (self,)
         shapes = sides_round(self.endpoints, blocks, least=LEAST_SIDE)
-        others = (one for one in shapes if one != self.shape)
+        others = (shape for shape in shapes if shape != self.shape)
         return (self, *(replace(self, x=x, y=y, name=f"{self.name}, {x} x {y}") for x, y, _ in others))
 
     @cached_property

@@ -39,7 +39,7 @@ from simulator.amounts import Reals
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.interfaces import Bound
 from simulator.operands.statistics import OperandKind, operands_of
-from simulator.operators import Elementwise, Held, MatMul, MatMuls, Phase
+from simulator.operators import Elementwise, Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
 
 if TYPE_CHECKING:
@@ -56,40 +56,15 @@ def blocks(uses: int) -> int:
     return max(1, round(WIDTH / uses))
 
 
-def square_products(reuse: Sequence[int], element_bytes: int) -> MatMuls:
-    """Return a product with a weight held in the core, for each reuse.
-
-    Parameters
-    ----------
-    reuse : sequence of int
-        Rows and columns of C, hence products that each element takes part in.
-    element_bytes : int
-        Bytes of a stored element.
+def square_product(uses: int, element_bytes: int, *, held: Held = Held.NONE) -> MatMul:
+    """Return a batched product of which each element takes part in `uses` products.
 
     Notes
     -----
-    Both sides are equal, so that exchanging the operands gives no loaded tile more vectors: the number of
-    vectors that pass a loaded tile is the reuse.
+    On a GPU it is one kernel with all operands in memory; a photonic core holds the weight, operand `held`.
+    Both sides of C are equal, so that exchanging the operands gives no loaded tile more vectors: the number
+    of vectors that pass a loaded tile is the reuse.
     """
-    return MatMuls(
-        m=np.array(reuse, dtype=float),
-        k=INPUTS,
-        n=np.array(reuse, dtype=float),
-        batch=np.array([blocks(uses) for uses in reuse], dtype=float),
-        held=Held.B,
-        element_bytes=element_bytes,
-    )
-
-
-def macs_of(products: MatMuls) -> Reals:
-    """Return the multiply-accumulates of each product, shape (products,)."""
-    sizes = (products.batch, products.m, products.k, products.n)
-    macs: Reals = np.prod([np.asarray(size) for size in sizes], axis=0)
-    return macs
-
-
-def square_product(uses: int, element_bytes: int) -> MatMul:
-    """Return the product of one reuse as a batched kernel of a GPU, with all operands in memory."""
     return MatMul(
         name="square product",
         phase=Phase.FORWARD,
@@ -97,6 +72,7 @@ def square_product(uses: int, element_bytes: int) -> MatMul:
         m=uses,
         k=INPUTS,
         n=uses,
+        held=held,
         element_bytes=element_bytes,
     )
 
@@ -389,20 +365,22 @@ def variant(
         unit, fits = accelerator(system, powered)
     except LinkError as error:
         return dataclasses.replace(failed, reason=str(error))
-    products = square_products(reuse, storage_bytes(target_db, operands))
-    costs = unit.costs(products)
-    macs = macs_of(products)
+    element_bytes = storage_bytes(target_db, operands)
+    products = [square_product(uses, element_bytes, held=Held.B) for uses in reuse]
+    costs = [unit.cost(product) for product in products]
+    macs = np.array([float(product.macs) for product in products])
+    time_s = np.array([cost.time_s for cost in costs])
+    dynamic_j = np.array([sum(cost.energy_j.values()) for cost in costs])
     static_w = unit.static_w + unit.memory.static_w
-    spent = np.sum([np.asarray(part) for part in costs.energy_j.values()], axis=0)
     return dataclasses.replace(
         failed,
         outcome=Outcome.WORKS if fits else Outcome.NO_ROOM,
         reason="" if fits else f"one cluster takes more {system.basis} than {system.gpu.name} gives",
         laser_power_w=float(get_at(powered, LASER)),
         cores=unit.cores,
-        j_per_mac=(spent + static_w * np.asarray(costs.time_s)) / macs,
-        s_per_mac=np.asarray(costs.time_s) / macs,
-        memory_bound=np.asarray(costs.bound) == str(Bound.MEMORY),
+        j_per_mac=(dynamic_j + static_w * time_s) / macs,
+        s_per_mac=time_s / macs,
+        memory_bound=np.array([cost.bound is Bound.MEMORY for cost in costs]),
         passed=light_limits(unit),
     )
 

@@ -1,9 +1,9 @@
-"""Common arithmetic of cores that read sums of light through converters, and the errors of their arrays.
+"""Base of the cores that read sums of light through converters (`AnalogCore`).
 
-A core states the record of one output by itself; this module says which outputs share parts and lines.
-
-A core of this kind says what is its own: its fields, the path of its light, how many of each part it has and
-how often each is used. Power, area, energy, calibration, noise and the record of execution follow here.
+A core states only its own: its fields, the path of its light (`link`), its parts list (`parts`), the uses
+of parts by a product (`events`), and the errors of one output by itself (`output_record`). Power, area,
+energy and calibration follow here, and so do the errors that outputs share (`AnalogCore.analog`), by the
+sizes in an `ArrayShape`: unlike parts of the chip, intensity noise of a line, errors of a converter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.core import NOTHING_RELOADED, Reload, TiledLoads, Work
+from optical.cores.core import NOTHING_RELOADED, PARTIAL_SUM_BYTES, Reload, TiledLoads, Work
 from optical.devices import (
     FROM_NULL,
     THROUGH_NULL,
@@ -70,9 +70,8 @@ from optical.noise.chip import (
 )
 from optical.noise.link_budget import LightBudget, LinkBudget, NoiseRatio, Source, absorbed_db, check_closes
 from optical.noise.receiver import Receiver, Symbols
-from simulator.amounts import ceiling
 from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, ratio_from_db
 
 
@@ -92,46 +91,49 @@ def default_interfering_chip(*, on_lines: bool) -> Chip:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayShape:
-    """Numbers of parts of an array that products do not share, and of outputs that share light."""
+    """Sizes of an array after which its parts, and its lines of light, repeat.
+
+    Beyond `rows`, `columns` and `length` the same modulators, nodes and receivers serve further elements.
+    """
 
     rows: int
-    """Rows of the first operand with modulators of their own, or vectors that pass at once."""
+    """Rows of the first operand with modulators of their own; for held weights, vectors that pass at once."""
     columns: int
-    """Columns of the second operand, or outputs of held weights."""
+    """Columns of the second operand; outputs of held weights."""
     length: int
     """Products of a sum with modulators of their own."""
     holds_weights: bool = False
     """Whether the second operand is loaded."""
     lit_rows: int = 1
-    """Rows, or vectors, on one line in one symbol."""
+    """Rows, or vectors, that light of one line reaches in one symbol."""
     lines: int = 1
     """Wavelengths that interfere in one coupler."""
     lit_length: int = 1
-    """Products of a sum on one line in one symbol."""
+    """Products of a sum that light of one line reaches in one symbol."""
 
     def __post_init__(self) -> None:
         check_range(self, "rows", "columns", "length", "lit_rows", "lit_length", "lines", low=1)
 
 
-def counted(spec: AnalogSpec, link: LinkBudget, shot: Shot) -> AnalogSpec:
-    """Return the record of a coherent dot product whose photons are counted, if they are.
+def with_counted_photons(spec: AnalogSpec, link: LinkBudget, shot: Shot) -> AnalogSpec:
+    """Return the record of a coherent dot product with shot noise drawn by the law of `shot`.
 
     Notes
     -----
-    Only shot noise is a number of photons. The intensity noise that a pair fails to reject follows the same
-    a^2 + b^2 and moves over to the encoding error, which does; each pair draws its own, whatever outputs
-    share of their converters' errors.
+    Counted photons make shot noise alone. `AnalogSpec.shot_variance` also holds the intensity noise that a
+    pair fails to reject, in proportion to a^2 + b^2 as well. It moves to the encoding error, which has the
+    same form, as the part that each output draws for itself.
     """
     if shot is Shot.GAUSSIAN:
         return spec
-    pure = link.shot_current_a2 / link.product_current_a**2
-    moved, shared = spec.shot_variance - pure, spec.encoding
+    photon_variance = link.shot_current_a2 / link.product_current_a**2
+    intensity_variance, shared = spec.shot_variance - photon_variance, spec.encoding
     return dataclasses.replace(
         spec,
         shot=shot,
-        shot_variance=pure,
-        encoding_variance=spec.encoding_variance + moved,
-        encoding=None if shared is None else dataclasses.replace(shared, own_variance=moved),
+        shot_variance=photon_variance,
+        encoding_variance=spec.encoding_variance + intensity_variance,
+        encoding=None if shared is None else dataclasses.replace(shared, own_variance=intensity_variance),
     )
 
 
@@ -140,8 +142,9 @@ def mismatch_ratio(spec: AnalogSpec) -> dict[str, float]:
 
     Notes
     -----
-    Gains of a sum's positions are independent; the receiver's is common to them. Differences that a
-    cell or a load adds is named by its core. Couplers do not show: all operands at full scale, a^2 = b^2.
+    Gains of a sum's positions are independent; the receiver's is common to them. Differences between cells or
+    between loads are in the core's `weight_noise`. Uneven couplers add nothing where all operands are at full
+    scale, as a^2 = b^2.
     """
     chip = spec.chip
     if chip is None:
@@ -167,7 +170,10 @@ def usual_driver() -> Driver:
 
 
 class Array(ABC):
-    """Array of an analog core: the properties that differ from core to core."""
+    """Properties that each analog core must state.
+
+    They stand in a base of their own, so that `AnalogCore`, a dataclass, makes no fields of them.
+    """
 
     name: str
     """Name shown in tables and messages."""
@@ -176,9 +182,9 @@ class Array(ABC):
     signed_fields: ClassVar[bool] = True
     """Whether modulators set fields of both signs, driven through null, or powers."""
     modulator: Modulator | RingModulator | AbsorptionModulator
-    """One per operand symbol at a time."""
+    """Modulator that sets one operand symbol at a time."""
     chip: Chip
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     @property
     @abstractmethod
@@ -215,8 +221,8 @@ class Array(ABC):
         """Return the parts list of one core."""
 
     @abstractmethod
-    def events(self, operator: Products, cores: int) -> Events:
-        """Return the events (uses of parts) of one product, or of each of many, on whole clusters."""
+    def events(self, operator: MatMul, cores: int) -> Events:
+        """Return the events (uses of parts) of one product on whole clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +270,7 @@ class AnalogCore(Array):
         self.modulator.drive_loss_db(self.driver, self.half_waves)
 
     def _driver_beside(self) -> Driver | None:
-        """Return the driver beside the modulator; none where it has no use, if it is the usual one."""
+        """Return the driver: the named or the usual one; None beside a modulator that has no use for it."""
         if self.modulator.driven:
             return self.driver or usual_driver()
         if self.driver is not None and self.driver != usual_driver():
@@ -283,8 +289,13 @@ class AnalogCore(Array):
 
     @property
     def reload(self) -> Reload:
-        """Time, energy and wear of loading one core: nothing for a dynamic core."""
+        """Time, energy and wear of loading one core: zero for a dynamic core."""
         return NOTHING_RELOADED
+
+    @property
+    def passes(self) -> int:
+        """Symbols that one vector of signed operands takes; 1 where modulators set fields of both signs."""
+        return 1
 
     @property
     def lines_hz(self) -> tuple[float, ...]:
@@ -345,16 +356,20 @@ class AnalogCore(Array):
 
     @property
     def operand_bytes_per_symbol(self) -> float:
-        """Bytes that one core fetches from the buffer in one symbol at full load."""
-        return self.modulators * self.word_bytes
+        """Bytes between converters and buffer in one symbol at full load.
+
+        Operands that are read and, where weights are held, partial sums that are read and written.
+        """
+        partial_bytes = 2.0 * PARTIAL_SUM_BYTES * self.receivers if self.holds_weights else 0.0
+        return (self.modulators * self.word_bytes + partial_bytes) / self.passes
 
     @cached_property
     def used_parts(self) -> tuple[Part, ...]:
         """Parts that events use: the parts list without static parts."""
         return tuple(part for part in self.parts() if part.per is not Per.CORE)
 
-    def work(self, operator: Products, cores: int) -> Work:
-        """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
+    def work(self, operator: MatMul, cores: int) -> Work:
+        """Return time, energy and wear of one product on cores in whole clusters."""
         events = self.events(operator, cores)
         return Work(
             light_s=events.cycles / self.symbol_rate_hz,
@@ -378,7 +393,7 @@ class AnalogCore(Array):
     def calibrated(
         self, *, readings: float, settings: float = 0.0, settling_s: float = 0.0
     ) -> CalibrationCost:
-        """Return the cost of a calibration, meanwhile a core draws its full power and does nothing else.
+        """Return the cost of a calibration, during which a core draws its full power and multiplies nothing.
 
         Parameters
         ----------
@@ -396,12 +411,12 @@ class AnalogCore(Array):
 
     @cached_property
     def budget(self) -> LightBudget:
-        """Budget of the light of a link that closes.
+        """Budget of the light, checked: the signal of a full-scale sample is at least its noise.
 
         Raises
         ------
         LinkError
-            If it does not.
+            If it is not.
         """
         check_closes(self.name, self.link.noise_ratio, self.link.elements, self.link.split)
         return self.link
@@ -470,7 +485,7 @@ class AnalogCore(Array):
     @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample, closed link or not: light, converters, weights, chip."""
-        operands = 1 if self.holds_weights else 2  # that pass a DAC in every symbol, with errors of their own
+        operands = 1 if self.holds_weights else 2  # that pass a DAC in every symbol
         converters = {
             "the ADC": noise_of_bits(self.adc.enob_bits),
             "the DAC": operands * noise_of_bits(self.encoder.enob_bits) / self.analog_length,
@@ -531,9 +546,9 @@ class AnalogCore(Array):
         Notes
         -----
         A gain is measured with one product at full scale, the same for modulators and receivers; each
-        modulator is taken to be read by one receiver, though all of its row would tell of it. Where weights
-        are held, only the streamed operand has a converter that errs anew in every symbol; the other's share
-        of `encoding_variance` stays with each output.
+        modulator is taken to be read by one receiver, though all receivers of its row could read it. Where
+        weights are held, only the streamed operand has a converter with a new error in every symbol; the
+        other's share of `encoding_variance` is independent for each output.
         """
         spec, chip, array = self.output_record(phase), self.chip, self.array
         reading = self.reading_variance
@@ -576,7 +591,7 @@ class AnalogCore(Array):
 
 
 def lines_around(middle_m: float, count: int, spacing_hz: float) -> tuple[float, ...]:
-    """Return the frequencies of a number of lines around a wavelength, ascending, Hz."""
+    """Return the frequencies of `count` lines around a wavelength, ascending, Hz."""
     middle_hz = SPEED_OF_LIGHT_M_PER_S / middle_m
     spacing_hz = spacing_hz if math.isfinite(spacing_hz) else 0.0
     return tuple(middle_hz + (place - 0.5 * (count - 1)) * spacing_hz for place in range(count))
@@ -635,13 +650,13 @@ def receiver_of(
     tia : Tia
         Their amplifier.
     readout : Integrator or Sampler
-        What reads the amplifier.
+        Readout of the amplifier.
     source : Source
         The light.
     symbols : int
         Symbols added in one sample.
     ring_hz : tuple of float
-        Bandwidths of what light passes between modulator and detector.
+        Bandwidths of rings between modulator and detector.
     pairs : int
         Detector pairs on one amplifier.
     pair_load : float
@@ -676,7 +691,7 @@ def receiver_of(
 def integrating_receiver_of(
     core: AnalogCore, pair: IntegratingReceiver, gate: Integrator | None, source: Source, symbols: int
 ) -> Receiver:
-    """Return the receiver of outputs that integrate a number of symbols between two readings.
+    """Return the receiver of outputs that integrate several symbols between two readings.
 
     Parameters
     ----------
@@ -713,7 +728,7 @@ def integrating_receiver_of(
 
 
 def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) -> tuple[Part, ...]:
-    """Return the parts that make light: laser, comb and amplifier as far as there are any.
+    """Return the parts that make light: laser and, where there are any, comb and amplifier.
 
     Parameters
     ----------
@@ -727,12 +742,12 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
     efficiency = 1.0 if comb is None else comb.conversion_efficiency
     pump_w = lines * core.laser_power_w / (efficiency * core.laser.wall_plug_efficiency)
     driver_w = core.laser.driver_w if isinstance(core.laser, PulsedLaser) else 0.0
-    found = [Part("laser", core.laser, 1, pump_w + driver_w)]
+    parts = [Part("laser", core.laser, 1, pump_w + driver_w)]
     if comb is not None:
-        found.append(Part("micro-comb", comb, 1))
+        parts.append(Part("micro-comb", comb, 1))
     if core.amplifier is not None:
-        found.append(Part("amplifier", core.amplifier, 1, core.amplifier.power_w))
-    return tuple(found)
+        parts.append(Part("amplifier", core.amplifier, 1, core.amplifier.power_w))
+    return tuple(parts)
 
 
 def readout_parts(core: AnalogCore, readout: Integrator | Sampler) -> tuple[Part, ...]:
@@ -749,9 +764,9 @@ def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Par
     Parameters
     ----------
     core : AnalogCore
-        Core; converters slower than its symbols take turns.
+        Core; converters slower than its symbols are interleaved.
     adcs : float, optional
-        Output converters, an adder with each; None for one at every output, or several that take turns.
+        Output converters, an adder with each; None for one, or several interleaved ones, at every output.
     """
     dacs = core.modulators * core.dac.interleaved(core.symbol_rate_hz)
     adders = core.receivers if adcs is None else adcs
@@ -798,7 +813,7 @@ def streaming(
         Bytes of one loaded value as it is set.
     """
     return Events(
-        cycles=loads.rounds * ceiling(loads.streamed / vectors) * passes,
+        cycles=loads.rounds * math.ceil(loads.streamed / vectors) * passes,
         symbols=passes * loads.streamed_values,
         samples=readings * loads.samples,
         values=loads.loaded_values,

@@ -19,28 +19,27 @@ from optical.devices.limits import Light
 from optical.execution import AnalogSpec
 from optical.execution.spec import loads_second
 from optical.noise.chip import CalibrationCost
-from simulator.amounts import Amount, Flag, ceiling, choose
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Time, energy and wear of one product on all cores together, static power apart; of many, arrays."""
+    """Time, energy and wear of one product on all cores together, static power apart."""
 
-    light_s: Amount
+    light_s: float
     """Time during which operands stream through the cores."""
-    programming_s: Amount = 0.0
+    programming_s: float = 0.0
     """Time during which cores are loaded and no light is used; zero for a dynamic core."""
-    energy_j: Mapping[str, Amount]
+    energy_j: Mapping[str, float]
     """Dynamic energy by part."""
-    operand_bytes: Amount
+    operand_bytes: float
     """Bytes between converters and buffer: streamed and loaded operands, partial sums that do not fit beside
     the converter."""
-    writes: Amount = 0.0
+    writes: float = 0.0
     """Writes of the cells of the busiest core; zero for a dynamic core."""
 
     @property
-    def time_s(self) -> Amount:
+    def time_s(self) -> float:
         """Time of the cores: loading and streaming take turns."""
         return self.light_s + self.programming_s
 
@@ -151,8 +150,8 @@ class Core(Protocol):
         """Cost of calibrating the errors of the chip once; zero without calibration."""
         ...
 
-    def work(self, operator: Products, cores: int) -> Work:
-        """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
+    def work(self, operator: MatMul, cores: int) -> Work:
+        """Return time, energy and wear of one product on cores in whole clusters."""
         ...
 
     def parts(self) -> tuple[Part, ...]:
@@ -169,31 +168,31 @@ class Core(Protocol):
 class TiledLoads:
     """Schedule of one product on weight-stationary arrays: the operand that is loaded, and its loads."""
 
-    second: Flag
+    second: bool
     """Whether B is loaded and A streams, or the reverse."""
-    rounds: Amount
+    rounds: float
     """Loads of the busiest core, one after the other."""
-    tiles: Amount
+    tiles: float
     """Loads of all cores together."""
-    streamed: Amount
+    streamed: float
     """Vectors that pass each loaded tile."""
-    loaded_values: Amount
+    loaded_values: float
     """Operand values that are loaded, padding of part-filled tiles not counted."""
-    streamed_values: Amount
+    streamed_values: float
     """Operand values that are sent: each vector again for every tile across."""
-    samples: Amount
+    samples: float
     """Output values that are read: each output again for every tile along the sum."""
-    partial_bytes: Amount
+    partial_bytes: float
     """Bytes of partial sums that are read from the buffer and written back."""
 
 
-def tiled_loads(operator: Products, *, inputs: int, outputs: int, cores: int) -> TiledLoads:
+def tiled_loads(operator: MatMul, *, inputs: int, outputs: int, cores: int) -> TiledLoads:
     """Return the loads of a product on arrays of inputs x outputs.
 
     Parameters
     ----------
-    operator : MatMul or MatMuls
-        The product, or many; of many, each answer is an array.
+    operator : MatMul
+        The product.
     inputs, outputs : int
         Length of the vectors an array takes in and gives back.
     cores : int
@@ -205,14 +204,13 @@ def tiled_loads(operator: Products, *, inputs: int, outputs: int, cores: int) ->
     `PARTIAL_SUM_BYTES` until the tiles along the sum have followed.
     """
     second = loads_second(operator.m, operator.n)
-    vectors = choose(second, operator.m, operator.n)
-    wide = choose(second, operator.n, operator.m)
-    along, across = ceiling(operator.k / inputs), ceiling(wide / outputs)
+    vectors, wide = (operator.m, operator.n) if second else (operator.n, operator.m)
+    along, across = math.ceil(operator.k / inputs), math.ceil(wide / outputs)
     tiles = operator.batch * along * across
     results = operator.batch * vectors * wide
     return TiledLoads(
         second=second,
-        rounds=ceiling(tiles / cores),
+        rounds=math.ceil(tiles / cores),
         tiles=tiles,
         streamed=vectors,
         loaded_values=operator.batch * operator.k * wide,

@@ -24,7 +24,6 @@ from optical.cores.analog import (
     AnalogCore,
     ArrayShape,
     converter_parts,
-    counted,
     crossing_losses,
     crossing_mixing,
     default_interfering_chip,
@@ -32,6 +31,7 @@ from optical.cores.analog import (
     readout_parts,
     receiver_of,
     source_parts,
+    with_counted_photons,
 )
 from optical.devices import (
     Comb,
@@ -58,8 +58,7 @@ from optical.execution import AnalogSpec
 from optical.execution.spec import Shot
 from optical.noise.chip import Chip
 from optical.noise.link_budget import Element, LinkBudget, elements_of
-from simulator.amounts import ceiling
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import to_si
 
 
@@ -125,7 +124,7 @@ class Crossbar(AnalogCore):
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +177,7 @@ class Crossbar(AnalogCore):
 
     @property
     def broadcast_m(self) -> float:
-        """Way of the second operand to the farthest core that shares it: a side of their square."""
+        """Route of the second operand to the farthest core that shares it: a side of their square."""
         if self.broadcast == 1:
             return 0.0
         core_m2 = math.fsum(area_m2(self._parts(0.0), Domain.PHOTONIC).values())
@@ -216,7 +215,7 @@ class Crossbar(AnalogCore):
         sources = math.ceil(math.log2(min(self.rows, self.columns)))
         splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
         routes = 1 if self.broadcast_m else 0
-        found = (
+        losses = (
             ("coupling", 1, self.laser.coupling_loss_db),
             ("splitters to modulators", 1, sources * self.branch.insertion_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
@@ -235,7 +234,7 @@ class Crossbar(AnalogCore):
             ).losses,
             ("broadcast route", 1, self.feed.loss_db_per_m * self.broadcast_m),
         )
-        return elements_of(found)
+        return elements_of(losses)
 
     @cached_property
     def link(self) -> LinkBudget:
@@ -269,7 +268,7 @@ class Crossbar(AnalogCore):
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase, with counted photons if `shot` says so."""
-        return counted(super().analog(phase), self.link, self.shot)
+        return with_counted_photons(super().analog(phase), self.link, self.shot)
 
     @property
     def array(self) -> ArrayShape:
@@ -278,13 +277,13 @@ class Crossbar(AnalogCore):
         length = lines * self.summed
         return ArrayShape(rows=rows, columns=self.columns, length=length, lit_rows=self.rows, lines=lines)
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Parameters
         ----------
-        operator : MatMul or MatMuls
-            The product, or many; independent products of a batch spread over the clusters.
+        operator : MatMul
+            The product; independent products of a batch spread over the clusters.
         cores : int
             Whole clusters of cores.
 
@@ -295,13 +294,13 @@ class Crossbar(AnalogCore):
         sent once. LT (section on energy) divides the product of the three by the cores; here each division is
         rounded up.
         """
-        row_blocks = ceiling(ceiling(operator.m / self.rows) / self.broadcast)
-        column_blocks = ceiling(operator.n / self.columns)
-        depth = ceiling(ceiling(operator.k / self.wavelengths) / self.summed)
-        rounds = ceiling(operator.batch * row_blocks * column_blocks / (cores // self.cluster))
+        row_blocks = math.ceil(math.ceil(operator.m / self.rows) / self.broadcast)
+        column_blocks = math.ceil(operator.n / self.columns)
+        depth = math.ceil(math.ceil(operator.k / self.wavelengths) / self.summed)
+        rounds = math.ceil(operator.batch * row_blocks * column_blocks / (cores // self.cluster))
         first = operator.m * operator.k * column_blocks
         second = row_blocks * operator.k * operator.n
-        conversions = ceiling(depth / self.temporal_accumulation)
+        conversions = math.ceil(depth / self.temporal_accumulation)
         symbols = operator.batch * (first + second)
         return Events(
             cycles=rounds * depth,

@@ -25,13 +25,13 @@ from optical.cores.analog import (
     AnalogCore,
     ArrayShape,
     converter_parts,
-    counted,
     crossing_losses,
     crossing_mixing,
     default_interfering_chip,
     integrating_receiver_of,
     readout_parts,
     source_parts,
+    with_counted_photons,
 )
 from optical.devices import (
     Crossing,
@@ -54,17 +54,16 @@ from optical.execution import AnalogSpec
 from optical.execution.spec import Shot
 from optical.noise.chip import Chip
 from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, LightBudget, LinkBudget, elements_of
-from simulator.amounts import ceiling, larger
 from simulator.errors import LinkError, ParameterError, check_positive
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 
 SETTLED = 1e-12
-"""Relative error to which photons are found."""
+"""Relative error of photons per multiplication at which the laser's power has converged."""
 BRIGHTEST_W = 1e6
-"""Light beyond which none is looked for."""
+"""Highest laser power that is tried."""
 MOST_ROUNDS = 200
-"""Divisions after which light is taken to be lost in its waveguides."""
+"""Iterations after which the waveguides are taken to absorb any further light."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ class Homodyne(AnalogCore):
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     @property
     def modulators(self) -> int:
@@ -129,7 +128,7 @@ class Homodyne(AnalogCore):
 
     @property
     def readout_symbols(self) -> float:
-        """Symbols that pass while every detector is read once."""
+        """Symbols in the time in which every detector is read once."""
         return self.outputs_per_adc * self.symbol_rate_hz / self.adc.rate_hz
 
     @property
@@ -164,7 +163,7 @@ class Homodyne(AnalogCore):
         """
         side = max(self.rows, self.columns)
         splits = 1 + math.ceil(math.log2(self.rows)) + math.ceil(math.log2(self.columns))
-        found = (
+        losses = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.modulator.name, 1, self.modulator_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
@@ -177,7 +176,7 @@ class Homodyne(AnalogCore):
                 guides=2.0 * side,
             ).losses,
         )
-        return elements_of(found)
+        return elements_of(losses)
 
     @cached_property
     def link(self) -> LinkBudget:
@@ -258,20 +257,20 @@ class Homodyne(AnalogCore):
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase, with counted photons if `shot` says so."""
-        return counted(super().analog(phase), self.link, self.shot)
+        return with_counted_photons(super().analog(phase), self.link, self.shot)
 
     @property
     def array(self) -> ArrayShape:
         """Parts and light: one modulator a row and a column, one laser for all outputs."""
         return ArrayShape(rows=self.rows, columns=self.columns, length=1, lit_rows=self.rows)
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Parameters
         ----------
-        operator : MatMul or MatMuls
-            The product, or many; output tiles spread over the cores.
+        operator : MatMul
+            The product; output tiles spread over the cores.
         cores : int
             Number of cores.
 
@@ -280,12 +279,12 @@ class Homodyne(AnalogCore):
         The sum over K is cut into ceil(K / integration_symbols) integrations; a short sum waits for the ADCs.
         An operand's element is sent once for every block of the other side, a reuse of `columns` or `rows`.
         """
-        row_blocks, column_blocks = ceiling(operator.m / self.rows), ceiling(operator.n / self.columns)
-        readings = ceiling(operator.k / self.integration_symbols)
-        rounds = ceiling(operator.batch * row_blocks * column_blocks / cores)
+        row_blocks, column_blocks = math.ceil(operator.m / self.rows), math.ceil(operator.n / self.columns)
+        readings = math.ceil(operator.k / self.integration_symbols)
+        rounds = math.ceil(operator.batch * row_blocks * column_blocks / cores)
         symbols = operator.batch * operator.k * (operator.m * column_blocks + operator.n * row_blocks)
         return Events(
-            cycles=rounds * larger(operator.k, readings * self.readout_symbols),
+            cycles=rounds * max(operator.k, readings * self.readout_symbols),
             symbols=symbols,
             samples=operator.batch * operator.m * operator.n * readings,
             operand_bytes=symbols * self.word_bytes,
@@ -350,18 +349,18 @@ def lit_for(core: Homodyne, photons_per_mac: float, *, mean_square: float) -> Ho
 
     Notes
     -----
-    Photons are proportional to power but for what bright light loses in its waveguides, so that the division
-    is repeated. The wavelength does not enter: what is detected is counted in electrons.
+    Photons are proportional to power but for the nonlinear absorption of waveguides, hence the iteration. The
+    wavelength does not enter, as photons are counted where they are detected, as electrons.
     """
     for name, value in (("photons_per_mac", photons_per_mac), ("mean_square", mean_square)):
         if not 0.0 < value < math.inf:
             msg = f"{name} must be positive and finite; got {value:g}"
             raise ParameterError(msg)
     for _ in range(MOST_ROUNDS):
-        found = core.photoelectrons_per_mac(mean_square)
-        if math.isclose(found, photons_per_mac, rel_tol=SETTLED):
+        photons = core.photoelectrons_per_mac(mean_square)
+        if math.isclose(photons, photons_per_mac, rel_tol=SETTLED):
             return core
-        power_w = core.laser_power_w * photons_per_mac / found if found else math.inf
+        power_w = core.laser_power_w * photons_per_mac / photons if photons else math.inf
         if power_w > BRIGHTEST_W:
             break
         core = dataclasses.replace(core, laser_power_w=power_w)

@@ -31,7 +31,7 @@ from optical.cores.analog import (
     source_parts,
     streaming,
 )
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
+from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     Converter,
     Events,
@@ -63,9 +63,8 @@ from optical.noise.chip import CalibrationCost, Chip
 from optical.noise.link_budget import Element, OscillatorBudget, elements_of
 from optical.transfer.mesh import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
-from simulator.amounts import Amount, choose
 from simulator.errors import Checked, Several, check_positive, check_range
-from simulator.operators import Held, Phase, Products
+from simulator.operators import Held, MatMul, Phase
 from simulator.units import to_si
 
 SVD_FLOPS = 21.0
@@ -178,7 +177,7 @@ class MziMesh(AnalogCore):
     ports: int
     """Inputs, and outputs."""
     oscillator_share: float = 0.5
-    """Share of it that goes to the receivers' local oscillators, 0 to 1; a design choice."""
+    """Share of the laser's power that goes to the receivers' local oscillators, 0 to 1; a design choice."""
     configuration: Configuration = Configuration.IDEAL
     """Whether phases allow for the errors of the couplers, which a calibration has measured."""
     modulator: Modulator = shipped(Modulator, DEFAULT_MODULATOR, named_parts_table)
@@ -200,7 +199,7 @@ class MziMesh(AnalogCore):
     layout: MeshLayout = shipped(MeshLayout, "mesh_layout", programmable_table)
     """Layout of the mesh."""
     chip: Chip = field(default_factory=default_chip)
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -237,11 +236,6 @@ class MziMesh(AnalogCore):
     def analog_length(self) -> int:
         """Products in one ADC sample."""
         return self.ports
-
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
-        return self.ports * (self.word_bytes + 2.0 * PARTIAL_SUM_BYTES)
 
     @property
     def splits(self) -> int:
@@ -384,7 +378,7 @@ class MziMesh(AnalogCore):
         """Operations that turn a matrix into phases."""
         return (SVD_FLOPS + ROTATION_FLOPS) * float(self.ports) ** 3
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
@@ -394,10 +388,8 @@ class MziMesh(AnalogCore):
         Any other matrix that is loaded - an activation or its gradient - is decomposed first.
         """
         loads = tiled_loads(operator, inputs=self.ports, outputs=self.ports, cores=cores)
-        loaded_a, loaded_b = (
-            0.0 if operator.held is held else self.decomposition_flops for held in (Held.A, Held.B)
-        )
-        flops: Amount = choose(loads.second, loaded_b, loaded_a)
+        is_weight = operator.held is (Held.B if loads.second else Held.A)
+        flops = 0.0 if is_weight else self.decomposition_flops
         return dataclasses.replace(
             streaming(self, loads, loaded_bytes=2.0 * bytes_of_bits(self.heater_dac.nominal_bits)),
             operations=loads.tiles * flops,

@@ -1,7 +1,7 @@
 """Number formats that make a core of few bits fit to train: block floating point, and residue numbers.
 
-Each takes any core and is one itself. A block is the operands of one analog sample: they share a scale, and
-the samples of a sum are scaled and added digitally.
+Each takes any core and is one itself (`FormattedCore`). A block is the operands of one analog sample: they
+share a scale, and the samples of a sum are scaled and added digitally.
 
 References
 ----------
@@ -22,22 +22,21 @@ from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import Events, FormatLogic, Integrator, Part, Per, device_table
 from optical.devices.devices import bytes_of_bits, shipped
 from optical.devices.limits import Light
-from optical.devices.parts import energy_j
+from optical.devices.parts import energy_j, merged
 from optical.execution import AnalogSpec, Scale
 from optical.execution.spec import Remainder, Residues, check_mantissas, largest_residue, residue_mean_square
 from optical.noise.chip import CalibrationCost
-from simulator.amounts import Amount, ceiling
 from simulator.errors import ParameterError, check_choices, check_range, check_whole
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import to_si
 
 
-def samples_of(operator: Products, analog_length: int) -> Amount:
+def sample_count(operator: MatMul, analog_length: int) -> int:
     """Return the number of analog samples of a product."""
-    return operator.batch * operator.m * operator.n * ceiling(operator.k / analog_length)
+    return operator.batch * operator.m * operator.n * math.ceil(operator.k / analog_length)
 
 
-def elements_of(operator: Products) -> Amount:
+def operand_elements(operator: MatMul) -> int:
     """Return the number of operand elements of a product."""
     return operator.batch * operator.k * (operator.m + operator.n)
 
@@ -53,7 +52,7 @@ def logic_parts(logic: FormatLogic, samples_hz: float) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FormattedCore(ABC):
-    """Base of number formats around another core: all that the format does not change."""
+    """Base of cores that wrap another one: by default everything is that of the inner core."""
 
     name: str
     """Name shown in tables and messages."""
@@ -74,6 +73,21 @@ class FormattedCore(ABC):
     def symbol_rate_hz(self) -> float:
         """Symbols per second."""
         return self.core.symbol_rate_hz
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second of one core."""
+        return self.core.peak_macs_per_s
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes that one core fetches from the buffer in one symbol at full load."""
+        return self.core.operand_bytes_per_symbol
+
+    @property
+    def full_load(self) -> Events:
+        """Events per second on one core with all parts at work."""
+        return self.core.full_load
 
     @property
     def budget(self) -> Budget:
@@ -97,7 +111,7 @@ class FormattedCore(ABC):
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample with its converters, which no format or transform moves."""
+        """Effective bits of a full-scale sample with its converters; formats and transforms change none."""
         return self.core.effective_bits
 
     def parts(self) -> tuple[Part, ...]:
@@ -136,12 +150,7 @@ class BlockFloatCore(FormattedCore):
     """Digital electronics of the format."""
 
     @property
-    def peak_macs_per_s(self) -> float:
-        """Multiply-accumulates per second of one core."""
-        return self.core.peak_macs_per_s
-
-    @property
-    def _with_scales(self) -> float:
+    def _relative_bytes(self) -> float:
         """Bytes of operands with their scales over those without, dimensionless."""
         word_bytes = bytes_of_bits(self.forward.dac_bits)
         return 1.0 + self.logic.scale_bytes / (word_bytes * self.analog_length)
@@ -149,20 +158,22 @@ class BlockFloatCore(FormattedCore):
     @property
     def operand_bytes_per_symbol(self) -> float:
         """Bytes that one core fetches from the buffer in one symbol at full load."""
-        return self.core.operand_bytes_per_symbol * self._with_scales
+        return self.core.operand_bytes_per_symbol * self._relative_bytes
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase: the inner core's, with scales of blocks."""
         return dataclasses.replace(self.core.analog(phase), scale=Scale.BLOCK)
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product; the format is pipelined and takes no time."""
         work = self.core.work(operator, cores)
-        events = Events(elements=elements_of(operator), results=samples_of(operator, self.analog_length))
+        events = Events(
+            elements=operand_elements(operator), results=sample_count(operator, self.analog_length)
+        )
         return dataclasses.replace(
             work,
-            energy_j=dict(work.energy_j) | energy_j(self.format_parts, events),
-            operand_bytes=work.operand_bytes * self._with_scales,
+            energy_j=merged(work.energy_j, energy_j(self.format_parts, events)),
+            operand_bytes=work.operand_bytes * self._relative_bytes,
         )
 
     @property
@@ -291,17 +302,17 @@ class ResidueCore(FormattedCore):
             residues=self.residues,
         )
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product: the core's, once for each modulus."""
         work, count = self.core.work(operator, cores), len(self.moduli)
-        elements = elements_of(operator)
-        results = samples_of(operator, self.analog_length)
+        elements = operand_elements(operator)
+        results = sample_count(operator, self.analog_length)
         events = Events(elements=count * elements, results=count * results)
+        cores_j = {part: count * energy for part, energy in work.energy_j.items()}
         return Work(
             light_s=self.passes * work.light_s,
             programming_s=self.passes * work.programming_s,
-            energy_j={part: count * energy for part, energy in work.energy_j.items()}
-            | energy_j(self.format_parts, events),
+            energy_j=merged(cores_j, energy_j(self.format_parts, events)),
             operand_bytes=count * work.operand_bytes + elements / self.analog_length * self.logic.scale_bytes,
             writes=self.passes * work.writes,
         )
@@ -324,17 +335,12 @@ class ResidueCore(FormattedCore):
     @property
     def full_load(self) -> Events:
         """Events per second on one core with all copies at work."""
-        of_copy = self.core.full_load
+        copy = self.core.full_load
         return Events(
-            symbols=self.parallel * of_copy.symbols,
-            samples=self.parallel * of_copy.samples,
+            symbols=self.parallel * copy.symbols,
+            samples=self.parallel * copy.samples,
             results=self.samples_hz,
         )
-
-
-def in_block_float(core: Core, name: str) -> BlockFloatCore:
-    """Return a core with block floating point, of today's electronics."""
-    return BlockFloatCore(name=name, core=core)
 
 
 def in_residues(core: Core, name: str, *, moduli: tuple[int, ...], mantissa_bits: int) -> ResidueCore:
@@ -345,7 +351,7 @@ def in_residues(core: Core, name: str, *, moduli: tuple[int, ...], mantissa_bits
 @cache
 def default_block_float() -> BlockFloatCore:
     """Return the default crossbar with block floating point."""
-    return in_block_float(default_crossbar(), "block_float")
+    return BlockFloatCore(core=default_crossbar())
 
 
 def in_short_residues(core: Crossbar, name: str) -> ResidueCore:

@@ -33,7 +33,7 @@ from optical.cores.analog import (
     source_parts,
     streaming,
 )
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
+from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -58,7 +58,7 @@ from optical.execution import AnalogSpec
 from optical.noise.chip import Chip
 from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, DifferenceBudget, Element, elements_of
 from simulator.errors import check_range
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import ratio_from_db, to_si
 
 
@@ -116,7 +116,7 @@ class PcmCrossbar(AnalogCore):
     readout: Integrator | Sampler = shipped(Integrator, "integrator")
     """Readout of the amplifier."""
     chip: Chip = field(default_factory=default_chip)
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,12 +158,6 @@ class PcmCrossbar(AnalogCore):
     def analog_length(self) -> int:
         """Products in one ADC sample."""
         return self.rows
-
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
-        words = self.modulators * self.word_bytes
-        return (words + self.receivers * 2.0 * PARTIAL_SUM_BYTES) / self.passes
 
     @property
     def light(self) -> Light:
@@ -293,7 +287,7 @@ class PcmCrossbar(AnalogCore):
             endurance_writes=self.cell.endurance_writes,
         )
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Notes

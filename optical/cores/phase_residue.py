@@ -61,7 +61,7 @@ from simulator.errors import (
     check_range,
     check_whole,
 )
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import ratio_from_db, to_si
 
 
@@ -226,15 +226,20 @@ class PhaseChannel(Checked):
         return bare._misreading(dataclasses.replace(ratio, bright=intensity))
 
     def _misreading(self, ratio: NoiseRatio) -> float:
-        turned = math.fsum(self.phase_variances.values())
-        added = ratio.total - turned
+        """Return the chance of misreading a remainder with some noise, averaged over the digits' losses.
+
+        Noise that is added to the quadratures grows, relative to the signal, with the loss; phase errors do
+        not.
+        """
+        phase_variance = math.fsum(self.phase_variances.values())
+        added = ratio.total - phase_variance
         ones: Reals = np.arange(self.digits + 1.0)
         excess_db = (ones - 0.5 * self.digits) * (self.one_loss_db - self.zero_loss_db)
-        noise = added * ratio_from_db(excess_db) + turned
+        noise = added * ratio_from_db(excess_db) + phase_variance
         chances = phase_misreading(noise, self.modulus)
         gammaln = scipy.special.gammaln
-        ways = gammaln(self.digits + 1) - gammaln(ones + 1) - gammaln(self.digits - ones + 1)
-        return float(np.sum(np.exp(ways - self.digits * math.log(2.0)) * chances))
+        log_binomial = gammaln(self.digits + 1) - gammaln(ones + 1) - gammaln(self.digits - ones + 1)
+        return float(np.sum(np.exp(log_binomial - self.digits * math.log(2.0)) * chances))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,6 +444,7 @@ class PhaseArray:
 
     @property
     def _routing(self) -> Routing:
+        """Waveguides of all light."""
         return Routing(
             feed=self.feed,
             feed_m=self.layout.feed_length_m,
@@ -451,6 +457,7 @@ class PhaseArray:
 
     @property
     def _path(self) -> tuple[Element, ...]:
+        """Losses of the signal beside its digits; the first `COMMON_ELEMENTS` are the oscillator's too."""
         splits = math.ceil(math.log2(self.all_rows)) + 1
         return elements_of(
             (
@@ -463,6 +470,7 @@ class PhaseArray:
 
     @property
     def _receiver(self) -> Receiver:
+        """Receiver of one quadrature."""
         symbol = Symbols(
             rate_hz=self.symbol_rate_hz,
             symbols=1,
@@ -677,7 +685,7 @@ class PhaseResidueCore:
         rate_hz = self.core.symbol_rate_hz
         return Events(symbols=self.core.length * rate_hz, samples=self.core.rows * rate_hz)
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time and energy of one product on a number of cores."""
         core = self.core
         loads = tiled_loads(operator, inputs=core.length, outputs=core.rows, cores=cores)

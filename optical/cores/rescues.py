@@ -11,27 +11,27 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from optical.cores.core import Core, Work
-from optical.cores.number_formats import FormattedCore, elements_of, in_block_float
+from optical.cores.number_formats import BlockFloatCore, FormattedCore, operand_elements
 from optical.devices import Events, FormatLogic, Part, Per, shipped
 from optical.devices.devices import Adder
-from optical.devices.parts import energy_j
+from optical.devices.parts import energy_j, merged
 from optical.execution import AnalogSpec, OperandTransforms
 from simulator.errors import ParameterError, check_range, check_whole, nearest
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 
 MOST_CHANNELS = 0.5
 """Largest share of channels that count as the loudest ones; a choice: beyond it light has fewer."""
 
 
 class RescuedCore(FormattedCore):
-    """Base of cores with transformed operands: all that the transform does not change."""
+    """Base of cores with transformed operands; a subclass states transform, repeats and electronics."""
 
     @property
     @abstractmethod
@@ -50,7 +50,7 @@ class RescuedCore(FormattedCore):
 
     @property
     def peak_macs_per_s(self) -> float:
-        """Multiply-accumulates per second of one core, repetitions taken off."""
+        """Multiply-accumulates per second of one core, a repeated product counted once."""
         return self.core.peak_macs_per_s / self.repeats
 
     @property
@@ -58,42 +58,31 @@ class RescuedCore(FormattedCore):
         """Operand symbols that the converters of one core set at a time."""
         return float(self.core.full_load.symbols) / self.core.symbol_rate_hz
 
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes that one core fetches from the buffer in one symbol at full load."""
-        return self.core.operand_bytes_per_symbol
-
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase: the inner core's, on transformed operands."""
         spec = self.core.analog(phase)
         before = spec.transforms or OperandTransforms()
         return dataclasses.replace(spec, transforms=dataclasses.replace(before, **self.transforms))
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product; electronics keeps pace with the light."""
         work = self.core.work(operator, cores)
+        # Electronic products of a part-filled sample are as many as its elements: samples are not rounded up.
         samples = operator.batch * operator.m * operator.n * (operator.k / self.analog_length)
-        events = Events(elements=elements_of(operator), samples=samples)
-        energy = {part: self.repeats * spent for part, spent in work.energy_j.items()}
-        for part, spent in energy_j(self.format_parts, events).items():
-            energy[part] = energy.get(part, 0.0) + spent
+        events = Events(elements=operand_elements(operator), samples=samples)
+        core_j = {part: self.repeats * energy for part, energy in work.energy_j.items()}
         return Work(
             light_s=self.repeats * work.light_s,
             programming_s=self.loads * work.programming_s,
-            energy_j=energy,
+            energy_j=merged(core_j, energy_j(self.format_parts, events)),
             operand_bytes=self.repeats * work.operand_bytes,
             writes=self.loads * work.writes,
         )
 
-    @property
-    def full_load(self) -> Events:
-        """Events per second on one core with all parts at work, those of an inner number format included."""
-        return self.core.full_load
-
 
 @dataclass(frozen=True, kw_only=True)
 class RotatedCore(RescuedCore):
-    """Any core whose operands are turned along the sum by random signs and Hadamard matrices.
+    """Any core whose operands are rotated along the sum by random signs and Hadamard matrices.
 
     Notes
     -----
@@ -111,7 +100,7 @@ class RotatedCore(RescuedCore):
     width: int = 1024
     """Channels that are mixed, a power of two; a choice."""
     butterfly: Adder = shipped(Adder, "adder")
-    """Adder of the transform."""
+    """Adder of the fast Hadamard transform."""
 
     def __post_init__(self) -> None:
         check_range(self, "width", low=2)
@@ -153,7 +142,7 @@ class HybridCore(RescuedCore):
     share: float = 0.02
     """Share of the channels, the loudest, that stay electronic, at most `MOST_CHANNELS`; a choice."""
     logic: FormatLogic = shipped(FormatLogic, "outlier_logic")
-    """Search for the channels and multiply-accumulates of theirs."""
+    """Electronics that find the channels and multiply them."""
 
     def __post_init__(self) -> None:
         check_range(self, "share", low=0.0, high=MOST_CHANNELS, open_low=True)
@@ -174,7 +163,7 @@ class HybridCore(RescuedCore):
             Part("outlier channels", self.logic, products, self.logic.sample_j, Per.SAMPLE),
         )
 
-    def work(self, operator: Products, cores: int) -> Work:
+    def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product, the indices of the channels fetched as well."""
         work = super().work(operator, cores)
         indices = self.share * operator.batch * operator.k * self.logic.scale_bytes
@@ -187,8 +176,8 @@ class AveragedCore(RescuedCore):
 
     Notes
     -----
-    What is drawn anew falls by the number of passes, in power; what is fixed for a chip, and rounding of
-    operands to nearest, stay.
+    Noise that is drawn anew falls by the number of passes, in power; errors that are fixed for a chip, and
+    rounding of operands to nearest, stay.
     """
 
     name: str = "averaged"
@@ -212,7 +201,7 @@ class AveragedCore(RescuedCore):
 
     @property
     def format_parts(self) -> tuple[Part, ...]:
-        """Nothing more: the adders behind the converters add passes as they add samples."""
+        """None: the adders behind the converters add passes as they add samples."""
         return ()
 
 
@@ -263,34 +252,22 @@ class SlicedCore(RescuedCore):
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Rescue:
     """Rescue that can be taken by name."""
 
-    build: Callable[[Core, str], Core]
-    """Puts it around a core, under a name."""
+    kind: type[BlockFloatCore | RescuedCore]
+    """Class of cores that wrap another one."""
     summary: str
     """Description in one line."""
 
 
 _RESCUES: dict[str, Rescue] = {
-    "block": Rescue(build=in_block_float, summary="block floating point: a scale for each sample's operands"),
-    "rotation": Rescue(
-        build=lambda core, name: RotatedCore(name=name, core=core),
-        summary="operands turned along the sum by Hadamard matrices",
-    ),
-    "hybrid": Rescue(
-        build=lambda core, name: HybridCore(name=name, core=core),
-        summary="the loudest 2 % of the channels multiplied electronically",
-    ),
-    "averaging": Rescue(
-        build=lambda core, name: AveragedCore(name=name, core=core),
-        summary="the mean of four executions of each product",
-    ),
-    "slices": Rescue(
-        build=lambda core, name: SlicedCore(name=name, core=core),
-        summary="operands in two slices, four products for one (2 x 4 bits)",
-    ),
+    "block": Rescue(BlockFloatCore, "block floating point: a scale for each sample's operands"),
+    "rotation": Rescue(RotatedCore, "operands turned along the sum by Hadamard matrices"),
+    "hybrid": Rescue(HybridCore, "the loudest 2 % of the channels multiplied electronically"),
+    "averaging": Rescue(AveragedCore, "the mean of four executions of each product"),
+    "slices": Rescue(SlicedCore, "operands in two slices, four products for one (2 x 4 bits)"),
 }
 RESCUES: Mapping[str, Rescue] = MappingProxyType(_RESCUES)
 """Rescues by name, as in ``crossbar+rotation+block``: the first is the innermost."""
@@ -342,5 +319,5 @@ def rescued(core: Core, names: tuple[str, ...]) -> Core:
         if names.count(name) > 1:
             msg = f"rescue '{name}' stands twice in {JOINT.join((core.name, *names))}; name it once"
             raise ParameterError(msg)
-        core = RESCUES[name].build(core, f"{core.name}{JOINT}{name}")
+        core = RESCUES[name].kind(core=core, name=f"{core.name}{JOINT}{name}")
     return core

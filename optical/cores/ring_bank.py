@@ -33,7 +33,7 @@ from optical.cores.analog import (
     source_parts,
     streaming,
 )
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
+from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -62,10 +62,10 @@ from optical.devices.programmable import (
     weight_crosstalk,
 )
 from optical.execution import AnalogSpec
-from optical.noise.chip import CalibrationCost, Chip, left_after
+from optical.noise.chip import CalibrationCost, Chip, posterior_variance
 from optical.noise.link_budget import SIGN_PASSES, UNIFORM_MEAN_SQUARE, Element, IntensityBudget, elements_of
 from simulator.errors import ParameterError
-from simulator.operators import Phase, Products
+from simulator.operators import MatMul, Phase
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, to_si
 
 
@@ -112,7 +112,7 @@ class RingBank(AnalogCore):
     layout: RingBankLayout = shipped(RingBankLayout, "ring_bank_layout")
     """Density of the banks."""
     chip: Chip = field(default_factory=default_chip)
-    """Spread of like parts, and the outputs that fluctuate together."""
+    """Spread of like parts, and the outputs that share noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,8 +137,8 @@ class RingBank(AnalogCore):
 
     @property
     def sample_rate_hz(self) -> float:
-        """Conversions per second of one output."""
-        return self.vectors_per_s
+        """Conversions per second of one output, one for each signed input vector."""
+        return self.symbol_rate_hz / self.passes
 
     @property
     def analog_length(self) -> int:
@@ -167,20 +167,14 @@ class RingBank(AnalogCore):
         return lines_around(middle_m, self.wavelengths, self.line_spacing_hz)
 
     @property
-    def vectors_per_s(self) -> float:
-        """Signed input vectors per second."""
-        return self.symbol_rate_hz / SIGN_PASSES
+    def passes(self) -> int:
+        """Symbols that one vector takes: its positive inputs, then its negative ones."""
+        return SIGN_PASSES
 
     @property
     def peak_macs_per_s(self) -> float:
         """Multiply-accumulates per second of one core, loaded and fully used."""
-        return self.rings * self.vectors_per_s
-
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
-        words = self.wavelengths * self.word_bytes
-        return (words + self.receivers * 2.0 * PARTIAL_SUM_BYTES) / SIGN_PASSES
+        return self.rings * self.sample_rate_hz
 
     @property
     def light(self) -> Light:
@@ -190,7 +184,7 @@ class RingBank(AnalogCore):
     @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the wavelength and bank that lose most."""
-        found = (
+        losses = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
             ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
@@ -205,7 +199,7 @@ class RingBank(AnalogCore):
                 guides=self.outputs,
             ).losses,
         )
-        return elements_of(found)
+        return elements_of(losses)
 
     @cached_property
     def link(self) -> IntensityBudget:
@@ -250,22 +244,23 @@ class RingBank(AnalogCore):
         -----
         The correction is a curve of each weight's own (to degree 7) and the inverse of a measured matrix of
         straight lines in the others' weights; it removes errors of that form, spectral tails, heat and
-        interference at fixed phases alike, but for the noise of measuring it (`left_after`): each coefficient
-        is read `averages` times. Errors that depend on two weights together stay. Lines alone, without the
-        own curve, would leave fifteen times as much.
+        interference at fixed phases alike, but for the noise of measuring it (`posterior_variance`): each
+        coefficient is read `averages` times. Errors that depend on two weights together stay. Lines alone,
+        without the own curve, would leave fifteen times as much.
         """
         heat = self.crosstalk.slope_square * self.layout.heater_square(self.wavelengths)
-        beside = self.wavelengths - 1
+        others = self.wavelengths - 1
         return {
-            "ring crosstalk": self._left(self.crosstalk.corrected, beside + OWN_TERMS) + self.crosstalk.left,
-            "thermal crosstalk": self._left(heat, NEIGHBOURS),
+            "ring crosstalk": self._residual(self.crosstalk.corrected, others + OWN_TERMS)
+            + self.crosstalk.left,
+            "thermal crosstalk": self._residual(heat, NEIGHBOURS),
         }
 
-    def _left(self, variance: float, couplings: int) -> float:
+    def _residual(self, variance: float, couplings: int) -> float:
         """Return the variance of crosstalk through a number of couplings that remains after calibration."""
         reading = self.reading_variance * UNIFORM_MEAN_SQUARE
         each = variance / couplings if couplings else 0.0
-        return couplings * left_after(each, reading, self.chip.readings)
+        return couplings * posterior_variance(each, reading, self.chip.readings)
 
     @property
     def array(self) -> ArrayShape:
@@ -320,7 +315,7 @@ class RingBank(AnalogCore):
         """
         return Reload(time_s=self.ring.settling_s, energy_j=self.load_energy_j(self.rings))
 
-    def events(self, operator: Products, cores: int) -> Events:
+    def events(self, operator: MatMul, cores: int) -> Events:
         """Return the events (uses of parts) of one product on a number of cores.
 
         Notes
@@ -331,7 +326,7 @@ class RingBank(AnalogCore):
         return streaming(
             self,
             tiled_loads(operator, inputs=self.wavelengths, outputs=self.outputs, cores=cores),
-            passes=SIGN_PASSES,
+            passes=self.passes,
             loaded_bytes=bytes_of_bits(self.tuning_dac.nominal_bits),
         )
 

@@ -1,9 +1,10 @@
 """Laser sizing: the power at which a core delivers a signal-to-noise ratio to stated products.
 
-The ratio is that of executed products (`optical.execution.precision`), so whatever reaches them counts:
-converters, wrong weights, operands with outliers, the length of the sum. Power is searched for, as an
-amplifier, a calibration with the core's own receivers or a number format leaves no closed form. What a core
-delivers at a power is told by a judge: the law of noise over products (`judge_of`), or an execution.
+The ratio is that of executed products (`optical.execution.precision`), so that all their errors count:
+converters, wrong weights, operands with outliers, the length of the sum. An amplifier, a calibration with the
+core's own receivers or a number format leaves no closed form, so that the power is searched for: a coarse
+search in steps of `STEP` brackets the target, and a root finder refines it (`_Search`). The precision at a
+power is returned by a `Judge`: the law of noise over products (`judge_of`), or an execution.
 """
 
 from __future__ import annotations
@@ -114,17 +115,17 @@ def with_judged_laser(
         raise ParameterError(msg)
     search = _Search(core, judge)
 
-    def excess(place: float) -> float:
-        found = search.at(place)
-        return math.inf if found is None else target_db - found.snr_db
+    def excess_db(place: float) -> float:
+        precision = search.at(place)
+        return math.inf if precision is None else target_db - precision.snr_db
 
     low, high = search.bracket(target_db)
-    if low == high or not math.isfinite(excess(low)):
+    if low == high or not math.isfinite(excess_db(low)):
         for _ in range(min(HALVINGS, math.ceil(math.log2(max(2.0, (high - low) / settled_log))))):
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
+            low, high = (middle, high) if excess_db(middle) > 0.0 else (low, middle)
         return search.with_power(high)
-    root = float(scipy.optimize.brentq(excess, low, high, xtol=settled_log))
+    root = float(scipy.optimize.brentq(excess_db, low, high, xtol=settled_log))
     return search.with_power(root + settled_log)
 
 
@@ -147,45 +148,50 @@ def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, 
 
 
 class _Search(Generic[CoreT]):
-    """Laser powers of a core and its precision there; a place is the logarithm of a relative power."""
+    """Search over the laser power of a core.
+
+    A place is the natural logarithm of the power over the core's present one. Precision rises with power up
+    to the brightest light with which the core works: beyond, its link refuses it (`LinkError`).
+    """
 
     def __init__(self, core: CoreT, judge: Judge) -> None:
         self.core, self.judge = core, judge
         self.power_w = float(get_at(core, LASER))
-        self._found: dict[float, Precision | None] = {}
+        self._precisions: dict[float, Precision | None] = {}
 
     def with_power(self, place: float) -> CoreT:
-        """Return the core at a power."""
+        """Return the core with the laser power of a place."""
         return replace_at(self.core, LASER, self.power_w * math.exp(place))
 
     def at(self, place: float) -> Precision | None:
-        """Return the precision at a power; none where the core does not work."""
-        if place not in self._found:
+        """Return the precision at a place; None where the core does not work."""
+        if place not in self._precisions:
             try:
-                self._found[place] = self.judge(self.with_power(place))
+                self._precisions[place] = self.judge(self.with_power(place))
             except LinkError:
-                self._found[place] = None
-        return self._found[place]
+                self._precisions[place] = None
+        return self._precisions[place]
 
     def most(self) -> tuple[Precision, str]:
-        """Return the best precision at any power, and why more is refused, if it is.
+        """Return the best precision at any power, and why more light is refused, if it is.
 
         Notes
         -----
-        Brighter light never arrives dimmer, whatever waveguides absorb, so the brightest that works is best.
+        More laser power never gives less light at the detectors, whatever waveguides absorb, so that the
+        brightest light that works is best.
         """
         brightest = self.at(STEPS * STEP_LOG)
         if brightest is not None:
             return brightest, ""
         best: Precision | None = None
-        last = beyond = 0.0
+        last = beyond = 0.0  # brightest place that works, and the next one, which does not
         for beyond in _places() if self.at(0.0) is None else _places()[STEPS:]:
-            found = self.at(beyond)
-            if found is None and best is not None:
+            precision = self.at(beyond)
+            if precision is None and best is not None:
                 break
-            if found is not None:
+            if precision is not None:
                 last = beyond
-                best = found if best is None or found.snr_db > best.snr_db else best
+                best = precision if best is None or precision.snr_db > best.snr_db else best
         if best is None:
             self.judge(self.core)
             low_w, high_w = self.power_w / BRIGHTEST, self.power_w * BRIGHTEST
@@ -195,13 +201,13 @@ class _Search(Generic[CoreT]):
             return best, ""
         for _ in range(HALVINGS):
             middle = 0.5 * (last + beyond)
-            found = self.at(middle)
-            last, beyond = (last, middle) if found is None else (middle, beyond)
-            best = best if found is None or found.snr_db < best.snr_db else found
+            precision = self.at(middle)
+            last, beyond = (last, middle) if precision is None else (middle, beyond)
+            best = best if precision is None or precision.snr_db < best.snr_db else precision
         return best, self._refusal(beyond)
 
     def _refusal(self, place: float) -> str:
-        """Return why a core does not work at a power; nothing if it does."""
+        """Return the message of the link that does not work at a place; empty if it does."""
         try:
             self.judge(self.with_power(place))
         except LinkError as error:
@@ -211,25 +217,24 @@ class _Search(Generic[CoreT]):
     def bracket(self, target_db: float) -> tuple[float, float]:
         """Return two places: the dimmer misses the target, the brighter meets it."""
 
-        def meets(place: int) -> bool:
-            found = self.at(place * STEP_LOG)
-            return found is not None and found.snr_db >= target_db
+        def meets(step: int) -> bool:
+            precision = self.at(step * STEP_LOG)
+            return precision is not None and precision.snr_db >= target_db
 
-        steps = range(STEPS + 1)
+        brighter = range(STEPS + 1)
         brightest = self.at(STEPS * STEP_LOG)
-        start = None
+        first = None
         if brightest is None or brightest.snr_db >= target_db:
-            dimmer = (
-                () if self.at(0.0) is not None else steps
-            )  # a core that works gains nothing by less light
-            start = next((place for place in (*steps, *(-place for place in dimmer)) if meets(place)), None)
-        if start is not None:
-            while start > -STEPS and meets(start - 1):
-                start -= 1
-            return (start - 1) * STEP_LOG, start * STEP_LOG
-        between = self._last_step(target_db)
-        if between is not None:
-            return between
+            # Less light can help only a core that does not work with its present light.
+            dimmer = brighter if self.at(0.0) is None else ()
+            first = next((step for step in (*brighter, *(-step for step in dimmer)) if meets(step)), None)
+        if first is not None:
+            while first > -STEPS and meets(first - 1):
+                first -= 1
+            return (first - 1) * STEP_LOG, first * STEP_LOG
+        within_last_step = self._within_last_step(target_db)
+        if within_last_step is not None:
+            return within_last_step
         best, refusal = self.most()
         more = f"; more light is refused: {refusal}" if refusal else ""
         tried_w = self.power_w * BRIGHTEST
@@ -240,18 +245,18 @@ class _Search(Generic[CoreT]):
         )
         raise LinkError(msg)
 
-    def _last_step(self, target_db: float) -> tuple[float, float] | None:
-        """Return the bracket of a target that only powers above the brightest step that works meet."""
+    def _within_last_step(self, target_db: float) -> tuple[float, float] | None:
+        """Return the bracket of a target between the brightest step that works and the next; None if none."""
         low = next((place for place in reversed(_places()) if self.at(place) is not None), None)
         if low is None or low == _places()[-1]:
             return None
         beyond = low + STEP_LOG
         for _ in range(HALVINGS):
             middle = 0.5 * (low + beyond)
-            found = self.at(middle)
-            if found is None:
+            precision = self.at(middle)
+            if precision is None:
                 beyond = middle
-            elif found.snr_db >= target_db:
+            elif precision.snr_db >= target_db:
                 return low, middle
             else:
                 low = middle

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from simulator.amounts import Amount
 from simulator.errors import Checked
 
 
@@ -92,32 +91,32 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Events:
-    """Events of one product, or of one second; of many products, arrays."""
+    """Events of one product, or of one second."""
 
-    cycles: Amount = 0.0
+    cycles: float = 0.0
     """Symbol times from first to last."""
-    symbols: Amount = 0.0
+    symbols: float = 0.0
     """Operand symbols."""
-    samples: Amount = 0.0
+    samples: float = 0.0
     """Output samples."""
-    elements: Amount = 0.0
+    elements: float = 0.0
     """Operand elements that a number format takes in."""
-    results: Amount = 0.0
+    results: float = 0.0
     """Sums that a number format puts together."""
-    values: Amount = 0.0
+    values: float = 0.0
     """Operand values that are loaded, padding of part-filled arrays not counted."""
-    loads: Amount = 0.0
+    loads: float = 0.0
     """Loads of all cores together."""
-    rounds: Amount = 0.0
+    rounds: float = 0.0
     """Loads of the busiest core, one after the other."""
-    operations: Amount = 0.0
+    operations: float = 0.0
     """Operations that prepare loads."""
-    prepared_s: Amount = 0.0
+    prepared_s: float = 0.0
     """Time for which the busiest core waits for the preparation of its loads."""
-    operand_bytes: Amount = 0.0
+    operand_bytes: float = 0.0
     """Bytes between converters and buffer: streamed and loaded operands, partial sums."""
 
-    def uses(self) -> dict[Per, Amount]:
+    def uses(self) -> dict[Per, float]:
         """Return the uses of a part of count 1 by its kind of event."""
         return {
             Per.SYMBOL: self.symbols,
@@ -149,14 +148,19 @@ def area_m2(parts: Iterable[Part], domain: Domain) -> dict[str, float]:
     return found
 
 
-def energy_j(parts: Iterable[Part], events: Events) -> dict[str, Amount]:
+def energy_j(parts: Iterable[Part], events: Events) -> dict[str, float]:
     """Return the dynamic energy of events, by component."""
-    found: dict[str, Amount] = {}
+    found: dict[str, float] = {}
     uses = events.uses()
     for part in parts:
         if part.per is not Per.CORE and part.each is not None:
             found[part.name] = found.get(part.name, 0.0) + part.count * part.each * uses[part.per]
     return found
+
+
+def merged(parts: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    """Return two breakdowns by component as one, amounts of the same name added up."""
+    return {**parts, **{name: parts.get(name, 0.0) + amount for name, amount in more.items()}}
 
 
 def full_load_w(parts: Iterable[Part], rates: Events) -> dict[str, float]:
@@ -170,4 +174,4 @@ def full_load_w(parts: Iterable[Part], rates: Events) -> dict[str, float]:
         Events per second while operands stream past loaded ones.
     """
     streaming = (part for part in parts if part.per in _AT_FULL_LOAD)
-    return {name: float(power_w) for name, power_w in energy_j(streaming, rates).items()}
+    return energy_j(streaming, rates)

@@ -1,11 +1,11 @@
-"""Executed products: what a photonic core makes of a matrix product, and of its gradients.
+"""Execution of matrix products, and of their gradients, with the errors of a photonic core.
 
-A product walks one road: `spec` (what reaches it, a frozen record with the law of noise as data), `draws`
-(randomness by key and place), `operands` (codes on the converters' grids, as a chip sets them), `readout`
-(their exact product, gain, and the law in units of codes), `kernels` (rounding and readout on arrays, in
-torch and compiled by numba), `numerics` (all of it in turn) and `matmul` (the same as a differentiable
-function of torch, in blocks of rows, of distributed tensors too). Beside it stands `precision` (signal over
-noise, predicted).
+`spec` has the errors: a frozen record, whose law of noise is data. To execute a product, `numerics` takes
+these in turn: `draws` (random numbers by key and position), `operands` (codes on the converters' grids, as a
+chip sets them), `readout` (their exact product, the converter's range, and the law of noise in units of
+codes) and `kernels` (rounding and readout on arrays, in torch and compiled by numba). `matmul` is the same as
+a differentiable function of torch, in blocks of rows, of distributed tensors too. `precision` predicts the
+signal over noise without executing anything.
 
 What is exported here needs no torch; `numerics` and `matmul` do.
 """

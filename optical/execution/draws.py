@@ -204,7 +204,7 @@ class Draws:
         self.take(-(-(shape.numel() // self.blocks) // 2))
 
     def dither(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """Return independent draws, uniform from -1/2 to 1/2; parameters as of `gaussian`."""
+        """Return independent draws, uniform from -1/2 to 1/2; parameters as in `gaussian`."""
         if self._generators:
             out = torch.empty(shape, dtype=dtype, device=self._device)
             for part, generator in zip(out.chunk(self.blocks), self._generators, strict=True):

@@ -570,7 +570,7 @@ def multiply_in_blocks(
     if blocks.sums_rows:
         together = min(together, max(1, _MOST_AT_ONCE // (rows * b_BKN.shape[2])))
         return _sum_of_blocks(a_BMK, b_BKN, numerics, blocks, together)
-    second, parts = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2])), []
+    second, parts = loads_second(min(blocks.size, rows), b_BKN.shape[2]), []
     for keys, at in blocks.groups(rows, together):
         draws, a_GMK = Draws(keys, a_BMK.device), a_BMK[:, at].reshape(len(keys), -1, length)
         loading = Loading(Draws([blocks.key_of(_SHARED)], b_BKN.device), second)

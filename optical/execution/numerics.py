@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 
 from optical.execution.draws import Draws
+from optical.execution.kernels import SMALLEST_SCALE
 from optical.execution.operands import Operand, Order, Orders, divided, encode, multiply_transformed
 from optical.execution.readout import Coded, by_sample, clipped_fraction, multiply, read, set_gain
 from optical.execution.spec import AnalogSpec, Residues, Scale, draw_misread, loads_second
@@ -154,7 +155,7 @@ class AnalogNumerics:
             Setting of B where further row blocks meet it; None for one of this product's own.
         """
         if loading is None:
-            loading = Loading(draws, bool(loads_second(a_BMK.shape[1], b_BKN.shape[2])))
+            loading = Loading(draws, loads_second(a_BMK.shape[1], b_BKN.shape[2]))
         total: torch.Tensor | None = None
         in_blocks, width = self.spec.scale is Scale.BLOCK, self.spec.analog_length
         order_a, order_b = (Order.ROWS, Order.ROWS) if in_blocks else orders
@@ -266,7 +267,7 @@ class AnalogNumerics:
 
 def _set(a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
     """Return both operands coded, loaded and set on the chip."""
-    second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
+    second = loads_second(a_BMK.shape[1], b_BKN.shape[2])
     a = encode(a_BMK, -1, spec, draws, loaded=not second)
     return a, encode(b_BKN, -2, spec, draws, loaded=second)
 
@@ -344,15 +345,11 @@ def check_types(a: torch.Tensor, b: torch.Tensor) -> None:
         raise WorkloadError(msg)
 
 
-_TINY = 1e-30
-"""Least full scale, for operands that are all zero, so that nothing is divided by zero."""
-
-
 class Signs(StrEnum):
     """Encoding of signed operands in light, which is never negative."""
 
     OFFSET = "offset"
-    """Operands are shifted to zero and above; digital electronics subtracts what the offsets add."""
+    """Operands are shifted to zero and above; digital electronics subtracts the products with the shifts."""
     PAIR = "pair"
     """Positive and negative products go to a detector each; digital electronics takes the difference."""
 
@@ -405,7 +402,7 @@ class CountingNumerics:
 
     def _gain(self, mean_rate: float, length: int) -> float:
         """Return photons per unit of ``sum(x v)``, whose mean over outputs is `mean_rate`."""
-        return self.photons_per_mac * length / max(mean_rate, _TINY)
+        return self.photons_per_mac * length / max(mean_rate, SMALLEST_SCALE)
 
 
 class LitCore(Protocol):
@@ -439,7 +436,7 @@ class HomodyneNumerics:
             If the core cannot work with that number of photons.
         """
         mean_square = 0.5 * (_mean_square(a_BMK, -1) + _mean_square(b_BKN, -2))
-        spec = self.lit.spec(max(mean_square, math.sqrt(_TINY)))
+        spec = self.lit.spec(max(mean_square, math.sqrt(SMALLEST_SCALE)))
         return AnalogNumerics(spec).matmul(a_BMK, b_BKN, key)
 
 
@@ -455,5 +452,5 @@ def _pair(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch
 
 def _mean_square(x: torch.Tensor, summed_dim: int) -> float:
     """Return the mean square of an operand, each vector along `summed_dim` scaled to its full scale."""
-    full = x.abs().amax(summed_dim, keepdim=True).clamp_(min=_TINY)
+    full = x.abs().amax(summed_dim, keepdim=True).clamp_(min=SMALLEST_SCALE)
     return float((x / full).square().mean())

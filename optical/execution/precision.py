@@ -62,8 +62,8 @@ CLIPPING = "clipping"
 LOADING = "loaded weights"
 UNLIKE = "unlike parts"
 MISREAD = "misread remainders"
-"""Names of causes of noise, beside those of a sample (`AnalogSpec.noise_of_sample`). `UNLIKE`: gains and
-couplers of a chip that are not alike."""
+"""Names of causes of noise, beside those of a sample (`AnalogSpec.noise_of_sample`). `UNLIKE` is the
+differences of gains and couplers between the parts of a chip."""
 _FINEST = 4096
 """Largest code with which rounding is computed; finer rounding is below -80 dB of full scale anyhow."""
 _SELDOM = 1e-4
@@ -194,14 +194,14 @@ class _VectorPair:
     """A vector of A and one of B that are multiplied, each at a full scale of its own."""
 
     count: float
-    """Number of such pairs in the sum of an output."""
+    """Number of these pairs in the sum of an output."""
     length: int
     """Elements of a vector."""
     a: Scaled
     """Moments of the vector of A at full scale."""
     b: Scaled
     """Moments of the vector of B at full scale."""
-    larger: tuple[int, int] = (0, 0)
+    outliers: tuple[int, int] = (0, 0)
     """Outlier channels in the vectors of A and of B."""
 
     @property
@@ -210,10 +210,10 @@ class _VectorPair:
         return self.length * (self.a.overlap * self.b.overlap) ** 2 / (self.a.square * self.b.square)
 
 
-def _left_to_light(product: Product, transforms: OperandTransforms | None) -> tuple[Product | None, float]:
-    """Return the product that light computes beside the electronic channels, and its share of the power.
+def _light_product(product: Product, transforms: OperandTransforms | None) -> tuple[Product | None, float]:
+    """Return the product that the core computes beside the electronic channels, and its share of the power.
 
-    None if electronics computes all channels.
+    The product is None if electronics computes all channels.
     """
     if transforms is None:
         return product, 1.0
@@ -221,18 +221,18 @@ def _left_to_light(product: Product, transforms: OperandTransforms | None) -> tu
     count = min(length, math.ceil(transforms.electronic_share * length))
     if count == length:
         return None, 0.0
-    left = without_loudest(operands, length, count)
+    quiet = without_loudest(operands, length, count)
     a, b = operands.a, operands.b
     if count:
         a, b = (replace(x, outlier_share=0.0) if x.outliers(length) <= count else x for x in (a, b))
-    coherence = operands.coherence * left.meeting
+    coherence = operands.coherence * quiet.meeting
     if transforms.rotation_width > 1:
         a, b = (OperandLaw(row_spread=x.row_spread) for x in (a, b))
         coherence *= length / (length - count)  # of all channels, the loudest ones zero
         operands = replace(operands, a=a, b=b, coherence=coherence, meeting=1.0)
-        return replace(product, operands=operands), left.kept
-    operands = replace(operands, a=a, b=b, coherence=coherence, meeting=operands.meeting * left.meeting)
-    return replace(product, operands=operands, length=length - count), left.kept
+        return replace(product, operands=operands), quiet.kept
+    operands = replace(operands, a=a, b=b, coherence=coherence, meeting=operands.meeting * quiet.meeting)
+    return replace(product, operands=operands, length=length - count), quiet.kept
 
 
 def _vector_pairs(geometry: _Geometry, product: Product) -> Iterator[_VectorPair]:
@@ -243,31 +243,30 @@ def _vector_pairs(geometry: _Geometry, product: Product) -> Iterator[_VectorPair
     operands, length, codes = product.operands, product.length, geometry.codes
     if geometry.scale is Scale.BLOCK:
         width = geometry.analog_length
-        in_b = blocks_of(operands.b, length, width)
-        for count, wide, of_a in blocks_of(operands.a, length, width):
-            a = scaled_moments(operands.a, wide, codes, outliers=of_a)
-            alike = [(weight, of_b) for weight, also, of_b in in_b if also == wide]
-            all_of_them = math.fsum(weight for weight, _ in alike)
-            for weight, of_b in alike:
-                b = scaled_moments(operands.b, wide, codes, outliers=of_b)
-                yield _VectorPair(
-                    count=count * weight / all_of_them, length=wide, a=a, b=b, larger=(of_a, of_b)
-                )
+        blocks_b = blocks_of(operands.b, length, width)
+        for count, size, in_a in blocks_of(operands.a, length, width):
+            a = scaled_moments(operands.a, size, codes, outliers=in_a)
+            # A block of A meets one of B of the same size; their numbers of outliers are independent.
+            same_size = [(weight, in_b) for weight, size_b, in_b in blocks_b if size_b == size]
+            total = math.fsum(weight for weight, _ in same_size)
+            for weight, in_b in same_size:
+                b = scaled_moments(operands.b, size, codes, outliers=in_b)
+                yield _VectorPair(count=count * weight / total, length=size, a=a, b=b, outliers=(in_a, in_b))
         return
     counts = (product.rows, product.columns) if geometry.scale is Scale.TENSOR else (1, 1)
     a, b = (
         scaled_moments(law, length, codes, rows=count)
         for law, count in zip((operands.a, operands.b), counts, strict=True)
     )
-    larger = (operands.a.outliers(length), operands.b.outliers(length))
-    yield _VectorPair(count=1.0, length=length, a=a, b=b, larger=larger)
+    outliers = (operands.a.outliers(length), operands.b.outliers(length))
+    yield _VectorPair(count=1.0, length=length, a=a, b=b, outliers=outliers)
 
 
 class _Sums(NamedTuple):
-    """Noise over signal of all products that each error makes at a variance of 1, a gain of 1 assumed."""
+    """Noise over signal of all products by each error of a core, at a variance of 1 and without clipping."""
 
     rounding: float
-    """Rounding of operands, as it is."""
+    """Rounding of operands; not per unit, but the noise over signal itself."""
     constant: float
     """Variance of a sample that does not depend on operands."""
     by_each: float
@@ -352,10 +351,9 @@ def _statistics(geometry: _Geometry, products: tuple[Product, ...]) -> _Statisti
         raise ParameterError(msg)
     total_weight = math.fsum(product.weight for product in counted)
     pairs: list[tuple[Product, _VectorPair]] = []
-    most = geometry.analog_length
     weights: list[float] = []
     for product in counted:
-        light, kept = _left_to_light(product, geometry.transforms)
+        light, kept = _light_product(product, geometry.transforms)
         if light is None:
             continue
         vectors = list(_vector_pairs(geometry, light))
@@ -365,14 +363,17 @@ def _statistics(geometry: _Geometry, products: tuple[Product, ...]) -> _Statisti
         weights += [share * pair.count for pair in vectors]
     norm_square = np.array([_norm_square(geometry, product, pair) for product, pair in pairs])
     unit = np.array(
-        [_noise_per_unit(*pair, most, norm) for pair, norm in zip(pairs, norm_square, strict=True)]
+        [
+            _noise_per_unit(*pair, geometry.analog_length, norm)
+            for pair, norm in zip(pairs, norm_square, strict=True)
+        ]
     )
     unit, weight = unit.reshape(-1, len(_Sums._fields)), np.array(weights)
     return _Statistics(
         scale=geometry.scale,
         units=weight[:, None] * unit,
         vectors=tuple(pairs),
-        width=tuple(min(pair.length, most) for _, pair in pairs),
+        width=tuple(min(pair.length, geometry.analog_length) for _, pair in pairs),
         weight=weight * unit[:, _Sums._fields.index("constant")],
         unit_square=(
             np.array([pair.a.unit_square for _, pair in pairs]),
@@ -543,7 +544,7 @@ def _samples_by_outliers(
         return [(1.0, _meeting_samples(operands, length, width, rows > 0))]
     a, b = (replace(law, row_spread=0.0) for law in (a, b))  # full scale takes it out
     if width == length:
-        return [(1.0, _independent_samples(a, b, width, rows, vectors.larger, vectors.larger))]
+        return [(1.0, _independent_samples(a, b, width, rows, vectors.outliers, vectors.outliers))]
     most = a.outliers(length), b.outliers(length)
     chances = [_outlier_chances(law, length, width) for law in (a, b)]
     return [
@@ -637,7 +638,12 @@ class _Mixture:
 
 @functools.lru_cache(maxsize=8192)
 def _independent_samples(  # noqa: PLR0917 - a cache takes no keywords
-    a: OperandLaw, b: OperandLaw, width: int, row: int, larger: tuple[int, int], most: tuple[int, int]
+    a: OperandLaw,
+    b: OperandLaw,
+    width: int,
+    row: int,
+    outliers: tuple[int, int],
+    row_outliers: tuple[int, int],
 ) -> _SampleMoments:
     """Return the moments of samples whose operands are independent from channel to channel.
 
@@ -647,12 +653,12 @@ def _independent_samples(  # noqa: PLR0917 - a cache takes no keywords
         Laws of the operands.
     width, row : int
         Products of a sample, and elements that share a full scale; 0 if all vectors have the same.
-    larger, most : tuple of int
+    outliers, row_outliers : tuple of int
         Outlier channels of A and of B in the sample, and in the whole row.
     """
     (tile_a, scale_a), (tile_b, scale_b) = (
         _drawn_vectors(law, width, row, in_sample, in_row, seed)
-        for seed, (law, in_sample, in_row) in enumerate(zip((a, b), larger, most, strict=True))
+        for seed, (law, in_sample, in_row) in enumerate(zip((a, b), outliers, row_outliers, strict=True))
     )
     size = np.abs(tile_a.astype(np.float32) @ tile_b.astype(np.float32).T)
     return _SampleMoments.of(size.ravel(), np.outer(scale_a, scale_b).astype(np.float32).ravel())
@@ -688,14 +694,14 @@ def _meeting_samples(operands: Operands, length: int, width: int, whole: bool) -
 
 @functools.lru_cache(maxsize=64)
 def _drawn_vectors(  # noqa: PLR0917 - a cache takes no keywords
-    law: OperandLaw, width: int, row: int, larger: int, most: int, seed: int
+    law: OperandLaw, width: int, row: int, outliers: int, row_outliers: int, seed: int
 ) -> tuple[Reals, Reals]:
     """Return vectors at full scale, [`_VECTORS`, width], and their squared full scales over the mean."""
     generator = np.random.default_rng((_SEED, seed))
-    x = law.vectors(generator, _VECTORS, width, larger)
+    x = law.vectors(generator, _VECTORS, width, outliers)
     scale = np.ones((_VECTORS, 1))
     if row:
-        rest = largest_quantiles(law, row - width, most - larger, generator.random(_VECTORS))
+        rest = largest_quantiles(law, row - width, row_outliers - outliers, generator.random(_VECTORS))
         scale = np.maximum(np.abs(x).max(1), rest)[:, None]
     return x / scale, (scale**2 / np.mean(scale**2))[:, 0]
 

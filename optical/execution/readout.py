@@ -58,8 +58,8 @@ _RADIX_BITS = 7
 _RADIX = 2**_RADIX_BITS
 """One step of a code's upper half, in steps of the code."""
 _ROWS_AT_ONCE, _OUTPUTS_AT_ONCE = 512, 2**19
-"""Rows, and outputs, whose products of halves are found together: at least so many rows, to outweigh the
-packing of B, and more of them up to so many outputs, which still stay in a cache. Choices."""
+"""Least rows whose products of halves are computed together, so that the packing of B does not matter, and
+outputs up to which more rows are added, as these stay in a cache. Choices."""
 _OUTPUT, _NODE = 2, 4
 """Kinds of draws of a chip, folded into its seed."""
 _TOLERATED_CLIPPING = 0.1
@@ -112,7 +112,7 @@ class Coded:
     a: Operand
     """A on its converter's grid, as the chip sets it, [B, M, K]."""
     b: Operand
-    """B likewise, [B, K, N], or [1, K, N] for all matrices."""
+    """B on its converter's grid, as the chip sets it, [B, K, N], or [1, K, N] for all matrices."""
     blocks: int
     """Number of blocks, into which the matrices are divided evenly."""
 
@@ -156,9 +156,9 @@ class Coded:
         tile, length = self.spec.tile, self.spec.analog_length
         if tile is None:
             return 0.0
-        held = self.a.mT if self.a.loaded else self.b
-        found = tile_norms(held.floating, length, tile.outputs).sum(1).mean(1, dtype=torch.float64)
-        return _of_blocks(_amounts(found), min(self.blocks, len(found))) * held.step**2
+        loaded = self.a.mT if self.a.loaded else self.b
+        norms = tile_norms(loaded.floating, length, tile.outputs).sum(1).mean(1, dtype=torch.float64)
+        return _of_blocks(_amounts(norms), min(self.blocks, len(norms))) * loaded.step**2
 
     @functools.cached_property
     def probes(self) -> Probes:
@@ -195,16 +195,16 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
         Exact product of codes, [B, M, N], if it is known: where a sum is one sample, the probe reads it.
     """
     spec, unit = coded.spec, coded.unit
-    noise, none = spec.sample_noise, _amounts(coded.a.energy.new_zeros(coded.blocks, dtype=torch.float64))
+    noise, zeros = spec.sample_noise, _amounts(coded.a.energy.new_zeros(coded.blocks, dtype=torch.float64))
     most, parts = spec.analog_length / unit, max(1.0, coded.length / spec.analog_length)
     sets_range = math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma)
-    cross = coupling = none
+    cross = coupling = zeros
     if noise.by_product > 0.0:
         squares = (x.square().mean(-2) for x in coded.probes)
         cross = _amounts(torch.mul(*squares).sum(-1).double().mean((1, 2)))
         coupling = cross * parts / coded.energies.both.clip(SMALLEST_SCALE, None)
     if not sets_range:
-        return Gain(range_=none + most, coupling=coupling, kept=none + 1.0, clipping=none)
+        return Gain(range_=zeros + most, coupling=coupling, kept=zeros + 1.0, clipping=zeros)
     samples = _samples(coded, product)
     power = (
         _amounts(samples.to(torch.float64, copy=True).square_().mean((1, 2, 3, 4))) + noise.constant / unit**2
@@ -214,7 +214,8 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
         power = power + noise.by_each / parts * both
     power = power + cross * (noise.by_product / spec.product_gain**2)
     power = power + spec.norm_variance * coded.norms / (parts * unit**2)
-    range_, kept, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none + 1.0, none
+    range_ = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most)
+    kept, clipping = zeros + 1.0, zeros
     if parts > 1.0 and math.isfinite(spec.adc_bits):
         kept, clipping = _clipped(coded, samples, torch.as_tensor(range_, dtype=samples.dtype))
     return Gain(range_=range_, coupling=coupling, kept=kept, clipping=clipping)
@@ -249,7 +250,7 @@ def _probed(coded: Coded, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _probe(coded: Coded, x: Operand) -> torch.Tensor:
-    """Return the codes of probed samples of an operand's rows, [G, S', T', M', K'], short ones left out."""
+    """Return the codes of probed samples of an operand's rows, [G, S', T', M', K']; all are whole samples."""
     width = min(coded.length, coded.spec.analog_length)
     samples = coded.length // width
     codes = _probed(coded, x.codes)[..., : samples * width]

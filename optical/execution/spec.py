@@ -26,7 +26,7 @@ import scipy
 from optical.devices.limits import bits_of_noise
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 from optical.noise.link_budget import FLUCTUATION, SHOT, LightNoise, SampleNoise, check_light
-from simulator.amounts import Amount, Flag, Reals
+from simulator.amounts import Amount, Reals
 from simulator.errors import ParameterError, check_choices, check_positive, check_range
 from simulator.files import record_from_json, record_to_json
 from simulator.operators import Phase
@@ -295,7 +295,7 @@ class Rounding(StrEnum):
 
 
 class Shot(StrEnum):
-    """Way in which shot noise is drawn."""
+    """Law from which shot noise is drawn."""
 
     GAUSSIAN = "gaussian"
     """Gaussian noise of its variance, which holds where a sample has many photons."""
@@ -453,7 +453,7 @@ class AnalogSpec(HashedOnce, LightNoise):
     encoding: CommonEncoding | None = None
     """Outputs that share errors of setting operands; None draws them for each output."""
     shot: Shot = Shot.GAUSSIAN
-    """Way in which shot noise is drawn."""
+    """Law from which shot noise is drawn."""
     transforms: OperandTransforms | None = None
     """Electronic transforms of the operands before they enter the core."""
 
@@ -585,12 +585,12 @@ EXACT = AnalogSpec.ideal()
 """The exact product."""
 
 
-def loads_second(m: Amount, n: Amount) -> Flag:
+def loads_second(m: float, n: float) -> bool:
     """Return whether a weight-stationary core loads B of C = A B, and streams A, rather than the reverse.
 
     Parameters
     ----------
-    m, n : float or numpy.ndarray
+    m, n : float
         Rows of A and columns of B.
 
     Notes

@@ -1,8 +1,9 @@
-"""Errors that are not redrawn: those fixed for a chip, and those that its outputs share.
+"""Errors that outputs do not draw independently: fixed for a chip, or shared by several outputs.
 
-A chip differs from its neighbour by how it was made. A receiver as noisy as the core's own measures that, so
-many times, and the digital side takes out what was found; what is left is drawn once from the chip's seed.
-Variances are relative, or in the units of `optical.execution.AnalogSpec`.
+Like parts of a chip differ as made. A calibration measures the differences, `Chip.averages` times each, with
+receivers as noisy as the core's own, and the digital side corrects for the result. The remainder
+(`posterior_variance`) is drawn once, from the chip's seed. Variances are relative, or in the units of
+`optical.execution.AnalogSpec`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from simulator.units import SPEED_OF_LIGHT_M_PER_S
 
 
 class Mismatch(StrEnum):
-    """Differences between like parts of a chip that reach its products."""
+    """Part of the differences between like parts of a chip that reaches its products."""
 
     NONE = "none"
     """None: parts are alike, or calibrated without noise."""
@@ -28,19 +29,20 @@ class Mismatch(StrEnum):
 
 
 class LaserNoise(StrEnum):
-    """Outputs that see the same fluctuation of a line."""
+    """Outputs to which the intensity noise of a line is common."""
 
     INDEPENDENT = "independent"
-    """None: right in size for every output."""
+    """None: each draws its own, of the right variance."""
     COMMON = "common"
-    """All that light of one line reaches in one symbol; a second product, where it makes 1 % of the noise."""
+    """All that light of the line reaches in one symbol. Execution takes a second product where this is more
+    than 1 % of the noise."""
 
 
 class EncodingNoise(StrEnum):
-    """Outputs that see the same error of an operand's converter."""
+    """Outputs to which the error of an operand's converter is common."""
 
     INDEPENDENT = "independent"
-    """None: right in size for every output, and a third too mild to a model that has learnt."""
+    """None: each draws its own, of the right variance, which harms a trained model a third too little."""
     COMMON = "common"
     """All that one modulator's light reaches in one symbol."""
 
@@ -102,7 +104,7 @@ class Chip(Named):
     grid: LineGrid | None = None
     """Lines of the comb, where they interfere in the same coupler."""
     mismatch: Mismatch = Mismatch.NONE
-    """Share of it that reaches the products."""
+    """Part of the differences that reaches the products."""
     laser_noise: LaserNoise = LaserNoise.COMMON
     """Whether outputs fluctuate together."""
     encoding_noise: EncodingNoise = EncodingNoise.COMMON
@@ -116,7 +118,7 @@ class Chip(Named):
 
     @property
     def readings(self) -> int:
-        """Readings of each quantity that a calibration learns; 0 without calibration."""
+        """Readings of each quantity in a calibration; 0 without calibration."""
         return 0 if self.mismatch is Mismatch.RAW else self.averages
 
     def gain_variance(self, deviation: float, reading_variance: float) -> float:
@@ -131,7 +133,7 @@ class Chip(Named):
         """
         if self.mismatch is Mismatch.NONE:
             return 0.0
-        return left_after(deviation**2, reading_variance, self.readings)
+        return posterior_variance(deviation**2, reading_variance, self.readings)
 
     def node_imbalance(self, reading_variance: float) -> float:
         """Return the variance of a coupler's 2 k - 1 that reaches products.
@@ -142,14 +144,14 @@ class Chip(Named):
         """
         if self.coupler is None or self.mismatch is Mismatch.NONE:
             return 0.0
-        return left_after(self.coupler.imbalance_variance, 4.0 * reading_variance, self.readings)
+        return posterior_variance(self.coupler.imbalance_variance, 4.0 * reading_variance, self.readings)
 
     def edge_imbalance(self, lines: int) -> float:
-        """Return 2 k - 1 of the outermost line that reaches products; a calibration knows it by design."""
+        """Return 2 k - 1 of the outermost line; 0 with a calibration, which corrects it by design."""
         return self.grid.edge_imbalance(lines) if self.grid and self.mismatch is Mismatch.RAW else 0.0
 
 
-def left_after(variance: float, reading_variance: float, readings: float) -> float:
+def posterior_variance(variance: float, reading_variance: float, readings: float) -> float:
     """Return the variance of a quantity that remains after a number of noisy readings of it.
 
     Parameters
@@ -223,9 +225,9 @@ class ChipErrors:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all is wrong."""
-        wrong = (self.element_gain, self.output_gain, self.repeated_variance, self.imbalance)
-        return not any(wrong) and self.edge_imbalance == 0.0
+        """Whether all errors are zero."""
+        variances = (self.element_gain, self.output_gain, self.repeated_variance, self.imbalance)
+        return not any(variances) and self.edge_imbalance == 0.0
 
     @property
     def node_variance(self) -> float:
@@ -267,13 +269,13 @@ class CommonNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonEncoding:
-    """Outputs that meet the same error of an operand's converter; drawn anew for every symbol.
+    """Outputs that share the error of an operand's converter; drawn anew for every symbol.
 
     Notes
     -----
-    An element of A errs alike for `columns` outputs of its row, an element of B for `rows` outputs of its
-    column: those that one setting of its modulator serves. The next block of outputs is another symbol. How
-    large the error is stands in `optical.execution.AnalogSpec.encoding_variance`.
+    An element of A has the same error for `columns` outputs of its row, an element of B for `rows` outputs of
+    its column: those for which its modulator is set once. The next block of outputs is another symbol. The
+    variance of the error is `optical.execution.AnalogSpec.encoding_variance`.
     """
 
     rows: int
@@ -283,7 +285,7 @@ class CommonEncoding:
     holds_weights: bool
     """Whether the second operand is loaded; then the product may be turned."""
     own_variance: float = 0.0
-    """Part of `encoding_variance` that is no error of a converter and that each output draws for itself."""
+    """Part of `encoding_variance` that is no error of a converter and independent for each output."""
 
     def __post_init__(self) -> None:
         check_range(self, "rows", "columns", low=1)
@@ -291,7 +293,7 @@ class CommonEncoding:
 
     @property
     def serves_one(self) -> bool:
-        """Whether a setting of either operand serves a single output, which then errs on its own."""
+        """Whether a setting of either operand serves a single output, whose error is then independent."""
         return min(self.rows, self.columns) == 1
 
 
@@ -300,9 +302,9 @@ class CalibrationCost:
     """Cost of learning the errors of a chip, once; a chip that drifts pays it again."""
 
     settings: float = 0.0
-    """Times that something slow is set, one after the other."""
+    """Settings of slow parts, such as heaters, one after the other."""
     readings: float = 0.0
-    """Symbols that are read after them."""
+    """Symbols that are read, after all settings."""
     time_s: float = 0.0
     """Time of both."""
     energy_j: float = 0.0

@@ -1,6 +1,8 @@
-"""Light from the source to one ADC sample, in every array: the only road from laser power to accuracy.
+"""Link budgets from the source to one ADC sample: received power, currents and noise variances.
 
-A core lists what its light passes; a budget turns it into received power, currents and variances. Variances
+Laser power enters accuracy nowhere else. A core lists the elements that its light passes; each kind of array
+has its own budget: `LinkBudget` (coherent dot products), `IntensityBudget` (banks that divide powers),
+`OscillatorBudget` (meshes read beside a local oscillator) and `DifferenceBudget` (absorbing cells). Variances
 are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
 """
 
@@ -29,7 +31,7 @@ QUADRATURE_VARIANCE = 4.0 / 9.0 - (math.pi / 4.0) ** 4
 
 @dataclass(frozen=True, kw_only=True)
 class Element:
-    """One lossy thing on the path."""
+    """Lossy element of a path."""
 
     name: str
     """Name with its count, e.g. ``"3 x y_branch"``."""
@@ -44,24 +46,24 @@ _NOTHING = Element(name="none", loss_db=0.0)
 
 
 def absorbed_db(path: Iterable[Element]) -> float:
-    """Return the loss by bright light itself on a path."""
+    """Return the loss of a path by nonlinear absorption in its waveguides."""
     return math.fsum(one.loss_db for one in path if one.name == ABSORPTION)
 
 
-def elements_of(found: Iterable[tuple[str, int, float]]) -> tuple[Element, ...]:
-    """Return the elements of a path from names, counts and the loss of each."""
+def elements_of(losses: Iterable[tuple[str, int, float]]) -> tuple[Element, ...]:
+    """Return the elements of a path from their names, counts and loss of each in decibels."""
     return tuple(
         Element(name=name if count == 1 else f"{count} x {name}", loss_db=count * loss_db)
-        for name, count, loss_db in found
+        for name, count, loss_db in losses
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Light as the rest of a core sees it."""
+    """Light of one line, behind the amplifier if there is one."""
 
     launch_w: float
-    """Power of a line, referred to the source: the coupling into the chip is still to come."""
+    """Power referred to the laser: before the loss of the coupling into the chip."""
     rin_db_per_hz: float
     """Relative intensity noise of a line."""
 
@@ -142,9 +144,9 @@ class LightNoise:
         Parameters
         ----------
         own : bool
-            Whether only what each output draws for itself counts, by the law of noise.
+            Whether to leave out noise that an output shares with others.
         """
-        del own  # all of it
+        del own  # no output shares any of this noise
         return {
             RECEIVER: SampleNoise(constant=self.thermal_variance),
             SHOT: SampleNoise(by_each=self.shot_variance),
@@ -158,12 +160,12 @@ class LightNoise:
 
 
 def check_light(owner: object, *names: str) -> None:
-    """Raise an error if a variance is below zero, or infinite, as it is where light carries no signal.
+    """Check that variances are at least zero and finite; without received light they are infinite.
 
     Raises
     ------
     ParameterError
-        If one is.
+        If one is not.
     """
     check_range(owner, *names)
     for name in names:
@@ -174,7 +176,7 @@ def check_light(owner: object, *names: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LightBudget(ABC):
-    """Link budget of one output: path, received power, and noise of a sample by how it follows light."""
+    """Link budget of one output: path, received power, and noise of a sample by its dependence on light."""
 
     elements: tuple[Element, ...]
     """Losses from the source to the detector."""
@@ -534,9 +536,9 @@ class OscillatorBudget(LightBudget):
     amplify: its matrix has a largest singular value of 1, and S is that of the tile of weights, which is
     multiplied back behind the detectors. Noise of a sample:
 
-    - amplifier and dark current; shot noise 2 q R L B of the oscillator; what the pair fails to reject of its
-      intensity noise, (k R L / 2)^2 RIN B: none of them knows the operands, and in full-scale products they
-      count S^2 times;
+    - amplifier and dark current; shot noise 2 q R L B of the oscillator; the part of its intensity noise that
+      the pair fails to reject, (k R L / 2)^2 RIN B: none of them depends on the operands, and in full-scale
+      products they count S^2 times;
     - shot noise of the output's own power, 2 q R P sum(a w)^2 / S^2 B;
     - intensity noise y^2 RIN B, as oscillator and signal fluctuate together, and interference of symbols. The
       square of the sum is counted as the sum of squares in execution (uncorrelated operands) and
@@ -586,14 +588,14 @@ class OscillatorBudget(LightBudget):
 
     @property
     def _oscillator(self) -> tuple[float, float]:
-        """Shot and intensity noise of the oscillator, ampere squared."""
+        """Shot noise and unrejected intensity noise of the oscillator, ampere squared."""
         current_a = self.receiver.responsivity_a_per_w * self.oscillator_w
         common = self.receiver.rejection * self.receiver.rin_ratio * (0.5 * current_a) ** 2
         return self.receiver.shot_a * current_a, common
 
     @property
     def thermal_variance(self) -> float:
-        """Return 0: what does not know the operands counts by the tile's norm (`norm_variance`)."""
+        """Return 0: noise that does not depend on the operands counts in `norm_variance`."""
         return 0.0
 
     @property
@@ -609,7 +611,7 @@ class OscillatorBudget(LightBudget):
 
     @property
     def shot_variance(self) -> float:
-        """Return 0: the oscillator's shot noise does not know the operands, the signal's follows (a w)^2."""
+        """Return 0: the oscillator's shot noise is in `norm_variance`, the signal's in `rin_variance`."""
         return 0.0
 
     @property
@@ -721,24 +723,24 @@ class DifferenceBudget(LightBudget):
 
     @property
     def thermal_variance(self) -> float:
-        """Variance of a sample that does not depend on the operands: amplifier, and light always there."""
+        """Variance of a sample that does not depend on the operands: amplifier, light of mean operands."""
         passes = 1.0 if self.offset else 2.0
-        sent = 0.5 if self.offset else MEAN_MAGNITUDE * 2.0 * self.floor
-        through = MEAN_MAGNITUDE + 2.0 * self.floor
-        always = (sent * through if self.offset else sent) + passes * self.receiver.leakage * through
-        return self._amplifier_variance + self.length * self._shot_unit * always
+        through = MEAN_MAGNITUDE + 2.0 * self.floor  # transmission of both cells over the swing
+        signal = 0.5 * through if self.offset else MEAN_MAGNITUDE * 2.0 * self.floor
+        light = signal + passes * self.receiver.leakage * through
+        return self._amplifier_variance + self.length * self._shot_unit * light
 
     @property
     def shot_variance(self) -> float:
         """Variance per unit of a^2 + w^2."""
-        carried = self.receiver.rin_ratio if self.offset else 0.5 * self._shot_unit
-        return carried + self._common_variance
+        light = self.receiver.rin_ratio if self.offset else 0.5 * self._shot_unit
+        return light + self._common_variance
 
     @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample, all products +1."""
         unit, n = 1.0 / self.length**2, self.length
-        carried = 2.0 * self.receiver.rin_ratio if self.offset else 0.0
+        offset_rin = 2.0 * self.receiver.rin_ratio if self.offset else 0.0
         shot = self.thermal_variance - self._amplifier_variance
         shot += 0.0 if self.offset else n * self._shot_unit
         return NoiseRatio(
@@ -746,7 +748,7 @@ class DifferenceBudget(LightBudget):
             shot=shot * unit,
             bright={
                 "laser intensity noise": n
-                * (self.receiver.rin_ratio + carried + 2.0 * self._common_variance)
+                * (self.receiver.rin_ratio + offset_rin + 2.0 * self._common_variance)
                 * unit,
                 "interference of symbols": n * self.receiver.interference * unit,
                 "crosstalk of multiplexers": n * self.mixing * unit,

@@ -1,9 +1,17 @@
-"""Receivers in time: how symbols become samples, with the light of their neighbours and the noise let in.
+"""Receivers in time: gain, intersymbol interference and noise bandwidths of a sample.
 
-A receiver is one thing. An integrator averages the current over a part of every symbol: it lets in noise of
-half the symbol rate over that part, and with it the edges of the symbols. An amplifier and sampler reads one
-instant: edges have died away by then, and the noise is that of its own bandwidth, which is larger. Both
-follow here from the same weights over time, so no core can have the better half of each.
+An integrator averages the current over a part of every symbol. It lets in noise of half the symbol rate over
+that part, but also the edges of the symbols. An amplifier and sampler reads one instant: edges have died away
+by then, and the noise is that of its own bandwidth, which is larger. Both gain and noise follow here from the
+same weights over time, so that no core can have the interference of the one with the noise of the other.
+
+The response of a symbol is computed on a grid of `STEPS` time steps per symbol (`reading_of`): operands hold
+their level for a symbol, pass the poles of modulators and rings as fields, multiply, pass the poles of
+detector and amplifier as currents, and are weighted by the readout. The moment of the reading, and of the
+source's pulses if it has any, are those of least interference and other noise.
+
+Shape suffixes: D distance in symbols between the two operands of a product, J whole symbols since the earlier
+one began, K such symbols within reach of a sum of symbols, T time steps of a symbol.
 """
 
 from __future__ import annotations
@@ -23,15 +31,16 @@ from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db
 Array = NDArray[np.float64]
 
 STEPS = 128
-"""Steps of a symbol on the grid of time; gains come out to 1e-3 (a test compares them with closed forms)."""
+"""Time steps of a symbol; gains come out to 1e-3 (a test compares them with closed forms)."""
 DIED_AWAY = 12.0
 """Time constants of the slowest pole after which a symbol is gone: e^-12 is -104 dB."""
 LONGEST = 48
-"""Symbols for which one is followed, at most."""
+"""Most symbols for which the response of one is followed."""
 OTHER_NOISE = 1e-3
-"""Other noise beside which the timing is best, per (a b)^2: 30 dB, so that no gain is given for nothing."""
+"""Noise other than interference for which the timing is chosen, per (a b)^2: 30 dB. Without it a reading of
+hardly any gain and interference could be the best. Dimensionless."""
 PULSE_TIMES = 32
-"""Places of the pulse within the symbol that are tried."""
+"""Positions of the source's pulse within the symbol that are tried."""
 LEAST_GAIN = 1e-9
 """Least gain of a reading, so that it can be divided by; dimensionless."""
 SUMMED_MOST = 8
@@ -40,7 +49,7 @@ SUMMED_MOST = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Symbols:
-    """Symbols on their way from modulators to samples: the poles that they pass and how they are read.
+    """Poles and readout that symbols pass from the modulators to a sample.
 
     Notes
     -----
@@ -96,28 +105,28 @@ class Symbols:
 
     @property
     def weights(self) -> Array:
-        """Weights of the steps of time up to the moment at which a symbol is read."""
+        """Weights of the readout over the time steps up to the moment at which it ends, shape [weights]."""
         if self.readout is None:
             return np.full(STEPS, 1.0 / STEPS)
         return self.readout.weights(self.rate_hz, STEPS)
 
     @property
     def slowest_hz(self) -> float:
-        """Least bandwidth on the way."""
+        """Least bandwidth of all poles."""
         return min((*self.modulator_hz, *self.ring_hz, *self.current_hz), default=math.inf)
 
     @property
     def memory(self) -> int:
-        """Symbols until one has died away, its own among them."""
+        """Symbols until the response of one has died away, its own included."""
         return 3 + math.ceil(DIED_AWAY * self.rate_hz / (2.0 * math.pi * self.slowest_hz))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """Share of the symbols and noise that a sample of them holds."""
+    """Gain, interference and noise bandwidths of a sample."""
 
     gain: float
-    """Current of a product that is read over that of light which never changes, dimensionless."""
+    """Current of a product that is read, over the current if its operands never changed; dimensionless."""
     interference: float
     """Variance by products of other symbols and by jitter, per unit of (a b)^2 that is read."""
     bandwidth_hz: float
@@ -144,12 +153,12 @@ def reading_of(symbols: Symbols) -> Reading:
     i^2 times half the integral of the squared weights: f/2 for that integrator, (pi/2) B for a sampler behind
     one pole B.
     """
-    places = [0] if symbols.pulse is None else range(0, STEPS, STEPS // PULSE_TIMES)
-    place, timed = min(((one, _at_pulse(symbols, one)) for one in places), key=lambda one: one[1].badness)
-    light = np.roll(_envelope(symbols, place, _length(symbols))[::-1], timed.late + 1) ** 2
+    pulse_steps = [0] if symbols.pulse is None else range(0, STEPS, STEPS // PULSE_TIMES)
+    best = min((_best_timing(symbols, pulse_step) for pulse_step in pulse_steps), key=lambda each: each.noise)
+    light = np.roll(_envelope(symbols, best.pulse_step, _length(symbols))[::-1], best.end_step + 1) ** 2
     return Reading(
-        gain=timed.gain,
-        interference=timed.interference,
+        gain=best.gain,
+        interference=best.interference,
         bandwidth_hz=_noise_bandwidth_hz(symbols, symbols.noise_hz, np.ones_like(light)),
         light_bandwidth_hz=_noise_bandwidth_hz(symbols, symbols.current_hz, light),
         intensity_bandwidth_hz=_noise_bandwidth_hz(symbols, symbols.current_hz, light**2),
@@ -165,31 +174,35 @@ def _noise_bandwidth_hz(symbols: Symbols, poles_hz: tuple[float, ...], power: Ar
     return float(0.5 * symbols.rate_hz * np.sum(weights**2 * power) / (STEPS * added))
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """Reading at the best time, for one position of the source's pulse in the symbol."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Timing:
+    """A time of reading, for one position of the source's pulse in the symbol."""
 
-    badness: float
-    """Interference and other noise over signal."""
+    pulse_step: int
+    """Time step of the pulse within the symbol."""
+    end_step: int
+    """Time steps from the start of a sample's first symbol to the end of the readout's weights."""
     gain: float
+    """As in `Reading`."""
     interference: float
-    late: int
-    """Steps from the start of a symbol to the end of its weights."""
+    """As in `Reading`."""
+    noise: float
+    """Interference and `OTHER_NOISE` over the square of the gain, by which timings are compared."""
 
 
 def _length(symbols: Symbols) -> int:
-    """Return the time steps in which the response to a sum of symbols decays."""
+    """Return the number of time steps after which the response to a sum of symbols has decayed."""
     return STEPS * int(2 ** math.ceil(math.log2(symbols.memory + SUMMED_MOST)))
 
 
 def _filtered(values: Array, poles_hz: tuple[float, ...], rate_hz: float) -> Array:
     """Return signals, with time along the last axis, after first-order poles."""
     length = values.shape[-1]
-    turn = np.exp(-2j * math.pi * np.arange(length // 2 + 1) / length)
-    response = np.ones_like(turn)
+    delay = np.exp(-2j * math.pi * np.arange(length // 2 + 1) / length)  # by one step, at each frequency
+    response = np.ones_like(delay)
     for pole_hz in poles_hz:
-        kept = math.exp(-2.0 * math.pi * pole_hz / (rate_hz * STEPS))
-        response *= (1.0 - kept) / (1.0 - kept * turn)
+        decay = math.exp(-2.0 * math.pi * pole_hz / (rate_hz * STEPS))
+        response *= (1.0 - decay) / (1.0 - decay * delay)
     return np.fft.irfft(np.fft.rfft(values) * response, length)
 
 
@@ -199,78 +212,94 @@ def _weighted(values: Array, weights: Array) -> Array:
     return np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(weights, length), length)
 
 
-def _envelope(symbols: Symbols, place: float, length: int) -> Array:
+def _envelope(symbols: Symbols, pulse_step: float, length: int) -> Array:
     """Return the field of the source over time, of mean power 1: Gaussian pulses, or always on."""
     if symbols.pulse is None:
         return np.ones(length)
-    away = ((np.arange(length) - place) / STEPS + 0.5) % 1.0 - 0.5
-    field = np.exp(-2.0 * math.log(2.0) * (away / symbols.pulse) ** 2)
+    from_pulse = ((np.arange(length) - pulse_step) / STEPS + 0.5) % 1.0 - 0.5  # in symbols
+    field = np.exp(-2.0 * math.log(2.0) * (from_pulse / symbols.pulse) ** 2)
     return np.asarray(field / math.sqrt(float(np.mean(field**2))))
 
 
-def _products(symbols: Symbols, place: float) -> Array:
-    """Return the readings of products of a symbol and a later one, by distance and time in steps."""
+def _readings(symbols: Symbols, pulse_step: float) -> Array:
+    """Return the readings of the product of one symbol's operand with a later symbol's, shape [D, J, T].
+
+    The time is that of the end of the readout's weights, from the start of the earlier symbol.
+    """
     length = _length(symbols)
-    held = np.zeros(length)
-    held[:STEPS] = 1.0
-    lit = _filtered(held, symbols.modulator_hz, symbols.rate_hz) * _envelope(symbols, place, length)
+    level = np.zeros(length)
+    level[:STEPS] = 1.0
+    envelope = _envelope(symbols, pulse_step, length)
+    lit = _filtered(level, symbols.modulator_hz, symbols.rate_hz) * envelope
     field = _filtered(lit, symbols.ring_hz, symbols.rate_hz)
     if symbols.operands == 1:
-        pairs = field[np.newaxis] * _envelope(symbols, place, length)
+        products = field[np.newaxis] * envelope
     else:
-        later = (np.roll(field, apart * STEPS) for apart in range(symbols.memory))
-        pairs = field * np.array(list(later))
-    currents = _filtered(pairs, symbols.current_hz, symbols.rate_hz)
-    return _weighted(currents, symbols.weights)
+        later = (np.roll(field, distance * STEPS) for distance in range(symbols.memory))
+        products = field * np.array(list(later))
+    currents = _filtered(products, symbols.current_hz, symbols.rate_hz)
+    return _weighted(currents, symbols.weights).reshape(len(products), -1, STEPS)
 
 
-def _at_pulse(symbols: Symbols, place: int) -> _Timed:
-    """Return the reading at the best time, with the source's pulses at time step `place` of the symbol."""
-    read = _products(symbols, place)
-    times = read.reshape(len(read), -1, STEPS)
-    twice = np.where(np.arange(len(read)) > 0, 2.0, 1.0)
-    summed, further = _summed(times, symbols.symbols)
-    squares = np.einsum("d,djt->t", twice, summed**2) + further * (twice @ times.sum(axis=1) ** 2)
-    moved = _jitter(symbols, times, twice) if symbols.pulse is None else _pulse_jitter(symbols, place, twice)
-    count = min(symbols.symbols, times.shape[1] + 1)
-    best: list[_Timed] = []
-    for first in range(min(symbols.memory, 4)):
-        meant = summed[0, first : first + count].sum(axis=0) + further * times[0].sum(axis=0)
-        gain = meant / symbols.symbols
-        left = np.maximum(squares / symbols.symbols - gain**2, 0.0) + moved
-        square = np.maximum(gain, LEAST_GAIN) ** 2
-        badness = (left + OTHER_NOISE) / square
-        at = int(np.argmin(badness))
-        late = first * STEPS + at
-        best.append(_Timed(float(badness[at]), float(gain[at]), float(left[at] / square[at]), late))
-    return min(best, key=lambda one: one.badness)
+def _best_timing(symbols: Symbols, pulse_step: int) -> _Timing:
+    """Return the time of reading with least noise, for the source's pulses at a time step of the symbol."""
+    readings_DJT, count = _readings(symbols, pulse_step), symbols.symbols
+    # Products a_i b_(i+d) and a_(i+d) b_i are alike.
+    pairs_D = np.where(np.arange(len(readings_DJT)) > 0, 2.0, 1.0)
+    summed_DKT, inner = _summed(readings_DJT, count)
+    inner_DT = readings_DJT.sum(axis=1)
+    squares_T = np.einsum("d,dkt->t", pairs_D, summed_DKT**2) + inner * (pairs_D @ inner_DT**2)
+    if symbols.pulse is None:
+        jitter_T = _clock_jitter(symbols, readings_DJT, pairs_D)
+    else:
+        jitter_T = _pulse_jitter(symbols, pulse_step, pairs_D)
+    timings = []
+    for delay in range(min(symbols.memory, 4)):  # symbols between a sample's own and those that it reads
+        own_KT = summed_DKT[0, delay : delay + count - inner]
+        gain_T = (own_KT.sum(axis=0) + inner * inner_DT[0]) / count
+        interference_T = np.maximum(squares_T / count - gain_T**2, 0.0) + jitter_T
+        signal_T = np.maximum(gain_T, LEAST_GAIN) ** 2
+        noise_T = (interference_T + OTHER_NOISE) / signal_T
+        step = int(np.argmin(noise_T))
+        timing = _Timing(
+            pulse_step=pulse_step,
+            end_step=delay * STEPS + step,
+            gain=float(gain_T[step]),
+            interference=float(interference_T[step] / signal_T[step]),
+            noise=float(noise_T[step]),
+        )
+        timings.append(timing)
+    return min(timings, key=lambda timing: timing.noise)
 
 
-def _summed(times: Array, symbols: int) -> tuple[Array, int]:
-    """Return the contribution of each symbol to a sum of symbols, and the number of further inner symbols."""
-    apart, known, _ = times.shape
-    count = min(symbols, known + 1)
-    running = np.concatenate([np.zeros((apart, 1, STEPS)), np.cumsum(times, axis=1)], axis=1)
-    place = np.arange(known + count - 1)
-    upper = running[:, np.minimum(place + 1, known)]
+def _summed(readings_DJT: Array, symbols: int) -> tuple[Array, int]:
+    """Return what each symbol adds to a sample of `symbols` symbols, [D, K, T], and the inner symbols.
+
+    Inner symbols are those whose whole response falls into the sample; all add the same, the sum of their
+    readings, and are left out of K.
+    """
+    distances, followed, _ = readings_DJT.shape
+    count = min(symbols, followed + 1)
+    running = np.concatenate([np.zeros((distances, 1, STEPS)), np.cumsum(readings_DJT, axis=1)], axis=1)
+    place = np.arange(followed + count - 1)
+    upper = running[:, np.minimum(place + 1, followed)]
     return upper - running[:, np.maximum(place + 1 - count, 0)], symbols - count
 
 
-def _jitter(symbols: Symbols, times: Array, twice: Array) -> Array:
-    """Return the variance by jitter of the readout's clock, independent for each symbol, by time."""
-    flat = times.reshape(len(times), -1)
-    slopes = np.asarray(np.gradient(flat, axis=1)).reshape(times.shape) * STEPS
+def _clock_jitter(symbols: Symbols, readings_DJT: Array, pairs_D: Array) -> Array:
+    """Return the variance by jitter of the readout's clock, independent for each symbol, shape [T]."""
+    over_time = readings_DJT.reshape(len(readings_DJT), -1)
+    slopes_DJT = np.asarray(np.gradient(over_time, axis=1)).reshape(readings_DJT.shape) * STEPS
     jitter_s = symbols.readout.jitter_s if symbols.readout else 0.0
-    return (jitter_s * symbols.rate_hz) ** 2 * np.einsum("d,dkt->t", twice, slopes**2)
+    return (jitter_s * symbols.rate_hz) ** 2 * np.einsum("d,dkt->t", pairs_D, slopes_DJT**2)
 
 
-def _pulse_jitter(symbols: Symbols, place: int, twice: Array) -> Array:
-    """Return the variance by jitter of the source's pulses, by time."""
+def _pulse_jitter(symbols: Symbols, pulse_step: int, pairs_D: Array) -> Array:
+    """Return the variance by jitter of the source's pulses, shape [T]."""
     if symbols.jitter_s == 0.0:
         return np.zeros(STEPS)
-    moved = _products(symbols, place + 0.5) - _products(symbols, place - 0.5)
-    slopes = moved.reshape(len(moved), -1, STEPS) * STEPS
-    return (symbols.jitter_s * symbols.rate_hz) ** 2 * np.einsum("d,dkt->t", twice, slopes**2)
+    slopes_DJT = (_readings(symbols, pulse_step + 0.5) - _readings(symbols, pulse_step - 0.5)) * STEPS
+    return (symbols.jitter_s * symbols.rate_hz) ** 2 * np.einsum("d,dkt->t", pairs_D, slopes_DJT**2)
 
 
 @dataclass(frozen=True, kw_only=True)

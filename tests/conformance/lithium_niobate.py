@@ -36,7 +36,6 @@ from optical.devices import (
 )
 from optical.noise.chip import Chip
 from optical.noise.link_budget import LinkBudget, elements_of
-from simulator.amounts import ceiling, larger
 
 TRANSMITTER = Modulator(
     name="transmitter",
@@ -113,11 +112,12 @@ class LithiumNiobate(AnalogCore):
         )
 
     def events(self, operator, cores):
-        rows, columns = ceiling(operator.m / self.rows), ceiling(operator.n / self.columns)
-        readings, rounds = ceiling(operator.k / self.analog_length), operator.batch * rows * columns / cores
+        rows, columns = math.ceil(operator.m / self.rows), math.ceil(operator.n / self.columns)
+        readings = math.ceil(operator.k / self.analog_length)
+        rounds = math.ceil(operator.batch * rows * columns / cores)
         symbols = operator.batch * operator.k * (operator.m * columns + operator.n * rows)
         return Events(
-            cycles=ceiling(rounds) * larger(operator.k, readings * self.readout_symbols),
+            cycles=rounds * max(operator.k, readings * self.readout_symbols),
             symbols=symbols,
             samples=operator.batch * operator.m * operator.n * readings,
             operand_bytes=symbols * self.word_bytes,

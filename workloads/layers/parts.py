@@ -89,7 +89,7 @@ def expert_rows(config: TransformerConfig, share: Share) -> int:
 
 
 def _up(count: float) -> int:
-    """Return a count rounded up; whole numbers stay in spite of errors of the arithmetic."""
+    """Return a count rounded up; one within a rounding error of a whole number is that number."""
     return math.ceil(round(count, _DIGITS))
 
 
@@ -245,8 +245,8 @@ def separate(step: Elementwise, config: TransformerConfig, single: float) -> tup
 
 
 BIAS_PASSES = 7
-"""Elements of two bytes that adding a weighted bias reads for each result, and writes: a result and three of
-four bytes; three of four bytes and a result."""
+"""Elements of two bytes that a weighted bias reads for each result, and that it writes: the result, and three
+numbers in single precision of two such elements each."""
 BIAS_KERNELS = 2
 """Kernels of a weighted bias for each expert, forward: the product with the weight, and the sum."""
 CLAMPS = 2
@@ -397,7 +397,10 @@ def sorting(parts: Parts) -> tuple[Step, ...]:
 
 
 def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, ...]:
-    """Return the exchange of tokens with the experts of a block, there or back; none with one rank."""
+    """Return the exchange that dispatches tokens to a block's experts or, with `returns`, combines results.
+
+    None with one rank.
+    """
     share, config = parts.share, parts.config
     if share.axes.ep == 1:
         return ()
@@ -473,7 +476,7 @@ LOSS_REDUCTIONS = 3
 NOT_LOW_PRECISION = frozenset({Role.MLP_ROUTER, Role.HEAD_JOIN, Role.HEAD_LOGITS})
 """Products that stay in the stored precision when all others are in fp8."""
 LOSS_BYTES = 4
-"""Bytes of each of them (fp32)."""
+"""Bytes of a number that tensor ranks reduce for the loss (fp32)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -664,7 +667,7 @@ class Parts:
         )
 
     def core_attention(self) -> tuple[Step, ...]:
-        """Return scores, softmax, dropout and values; with ring attention those of one block of keys."""
+        """Return scores, softmax, dropout and values; with ring attention those over one block of keys."""
         config, share = self.config, self.share
         by_heads = share.axes.context_exchange is ContextExchange.ALL_TO_ALL
         ring = share.axes.context_exchange is ContextExchange.RING

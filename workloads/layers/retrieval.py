@@ -12,8 +12,8 @@ from workloads.plan.plan import Share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """Sizes of one attention of tokens (queries) to others (keys)."""
+class AttentionSizes:
+    """Sizes of an attention layer whose queries and keys may be of different tokens."""
 
     rows: int
     """Tokens with queries."""
@@ -28,14 +28,14 @@ class Reading:
     head_dim: int
     """Width of a head."""
     sequences: int
-    """Groups of queries that each see keys of their own."""
+    """Groups of queries, each of which attends to keys of its own."""
     keys: int
     """Keys that a query sees."""
     distances: int
-    """Relative positions of a query and a key."""
+    """Different relative positions of a query and a key."""
 
     @property
-    def itself(self) -> bool:
+    def is_self_attention(self) -> bool:
         """Whether queries and keys are of the same tokens."""
         return (self.rows, self.hidden) == (self.source_rows, self.source_hidden)
 
@@ -68,8 +68,8 @@ class RetrievalParts:
     def cross(self) -> tuple[Step, ...]:
         """Return one chunked cross-attention: tokens of a chunk read the neighbours of the one before."""
         shape, config = self.shape, self.config
-        return self.read(
-            Reading(
+        return self.attention(
+            AttentionSizes(
                 rows=self.share.tokens,
                 hidden=config.hidden,
                 source_rows=self.rows,
@@ -87,7 +87,7 @@ class RetrievalParts:
         shape, steps = self.shape, list[Step]()
         stream = self.rows * shape.hidden // self.cut
         steps.append(self.block.elementwise(Role.RETRIEVAL_LOOKUP, flops=0, read=stream, written=stream))
-        own = Reading(
+        own = AttentionSizes(
             rows=self.rows,
             hidden=shape.hidden,
             source_rows=self.rows,
@@ -106,9 +106,9 @@ class RetrievalParts:
             distances=shape.distances,
         )
         for layer in range(shape.layers):
-            steps += self.read(own)
+            steps += self.attention(own)
             if layer < shape.crossings:
-                steps += self.read(chunk)
+                steps += self.attention(chunk)
             steps += self.feed_forward()
         return (*steps, self.norm(self.rows, shape.hidden))
 
@@ -117,43 +117,43 @@ class RetrievalParts:
         """Ranks over which a stream is cut."""
         return self.share.axes.stream_cut
 
-    def read(self, one: Reading) -> tuple[Step, ...]:
-        """Return an attention with its norm, the boundaries of its region and its residual."""
-        width = one.heads * one.head_dim // self.share.axes.tp
-        if one.itself:
+    def attention(self, sizes: AttentionSizes) -> tuple[Step, ...]:
+        """Return an attention layer: norm, projections, scores and values, output, residual."""
+        width = sizes.heads * sizes.head_dim // self.share.axes.tp
+        if sizes.is_self_attention:
             projections: tuple[Step, ...] = (
-                self.block.weighted(Role.RETRIEVAL_QKV, m=one.rows, k=one.hidden, n=3 * width),
+                self.block.weighted(Role.RETRIEVAL_QKV, m=sizes.rows, k=sizes.hidden, n=3 * width),
             )
         else:
             projections = (
-                self.block.weighted(Role.RETRIEVAL_QUERIES, m=one.rows, k=one.hidden, n=width),
-                *self.edge("source", one.source_rows * one.source_hidden, enters=True),
+                self.block.weighted(Role.RETRIEVAL_QUERIES, m=sizes.rows, k=sizes.hidden, n=width),
+                *self.edge("source", sizes.source_rows * sizes.source_hidden, enters=True),
                 self.block.weighted(
-                    Role.RETRIEVAL_KEYS_VALUES, m=one.source_rows, k=one.source_hidden, n=2 * width
+                    Role.RETRIEVAL_KEYS_VALUES, m=sizes.source_rows, k=sizes.source_hidden, n=2 * width
                 ),
             )
         return (
-            self.norm(one.rows, one.hidden),
-            *self.edge("input", one.rows * one.hidden, enters=True),
+            self.norm(sizes.rows, sizes.hidden),
+            *self.edge("input", sizes.rows * sizes.hidden, enters=True),
             *projections,
-            self.block.weighted(Role.RETRIEVAL_POSITIONS, m=one.distances, k=one.hidden, n=width),
-            *self.scores(one),
-            self.block.weighted(Role.RETRIEVAL_OUTPUT, m=one.rows, k=width, n=one.hidden),
-            *self.edge("output", one.rows * one.hidden, enters=False),
-            self.residual(one.rows, one.hidden),
+            self.block.weighted(Role.RETRIEVAL_POSITIONS, m=sizes.distances, k=sizes.hidden, n=width),
+            *self.scores(sizes),
+            self.block.weighted(Role.RETRIEVAL_OUTPUT, m=sizes.rows, k=width, n=sizes.hidden),
+            *self.edge("output", sizes.rows * sizes.hidden, enters=False),
+            self.residual(sizes.rows, sizes.hidden),
         )
 
-    def scores(self, one: Reading) -> tuple[Step, ...]:
+    def scores(self, sizes: AttentionSizes) -> tuple[Step, ...]:
         """Return both kinds of scores, their softmax and the values."""
         return self.block.attended(
-            {Role.RETRIEVAL_SCORES: one.keys, Role.RETRIEVAL_POSITION_SCORES: one.distances},
+            {Role.RETRIEVAL_SCORES: sizes.keys, Role.RETRIEVAL_POSITION_SCORES: sizes.distances},
             Role.RETRIEVAL_SOFTMAX,
             Role.RETRIEVAL_VALUES,
-            batch=one.sequences * one.heads // self.share.axes.tp,
-            rows=one.rows // one.sequences,
-            head_dim=one.head_dim,
-            keys=one.keys,
-            value_dim=one.head_dim,
+            batch=sizes.sequences * sizes.heads // self.share.axes.tp,
+            rows=sizes.rows // sizes.sequences,
+            head_dim=sizes.head_dim,
+            keys=sizes.keys,
+            value_dim=sizes.head_dim,
         )
 
     def feed_forward(self) -> tuple[Step, ...]:

@@ -85,7 +85,13 @@ def _gather_first(items: list[Item], axes: Axes) -> tuple[int, list[Item]] | Non
 
 
 def _scatter_last(items: list[Item], axes: Axes, element_bytes: int) -> tuple[int, list[Item]] | None:
-    """Return the overlapped form of items that begin with a product and a reduce-scatter, likewise."""
+    """Return the overlapped form of items that begin with a product and the reduce-scatter of its result.
+
+    Returns
+    -------
+    tuple of int and list, or None
+        As `_gather_first`.
+    """
     if len(items) < 2 or not _is(items[1], CollectiveKind.REDUCE_SCATTER):
         return None
     product, scatter = items[0][0], items[1][0]
@@ -140,7 +146,7 @@ CUT_BY_ROWS = frozenset({Role.ATTENTION_OUTPUT, Role.MLP_DOWN})
 STATISTICS = {Norm.LAYER: 2, Norm.SCALE: 2, Norm.RMS: 1}
 """Sums that a norm needs of every token, forward and again backward."""
 STATISTIC_BYTES = 4
-"""Bytes of each of them (fp32)."""
+"""Bytes of such a sum (fp32)."""
 
 
 def on_one_row(share: Share) -> Share:
@@ -164,7 +170,7 @@ def on_one_row(share: Share) -> Share:
 
 
 def on_grid(items: tuple[Item, ...], config: TransformerConfig, share: Share) -> tuple[Item, ...]:
-    """Return the operators of a grid, from those of one of its rows.
+    """Return the operators of a rank on a tensor grid, derived from the operators of one row of the grid.
 
     Parameters
     ----------
@@ -207,7 +213,7 @@ def _part(one: Elementwise, ranks: int) -> Elementwise:
 
 
 class _Grid:
-    """Turns operators of one row of a grid into those of the grid."""
+    """Derivation of a grid's operators from the operators of one of its rows."""
 
     def __init__(self, config: TransformerConfig, share: Share) -> None:
         self.config = config

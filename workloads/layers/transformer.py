@@ -53,8 +53,8 @@ bias and weight, and two casts, for a product and a sum (Megatron-LM, core/trans
 PROJECTIONS = frozenset({Role.ATTENTION_QUERIES, Role.ATTENTION_KEYS_VALUES, Role.ATTENTION_ROTARY})
 """Steps of latent attention from latents to heads."""
 ROUTED = frozenset({Role.MLP_ROUTER, Role.MLP_GATES})
-"""Steps of the router that a captured graph replays; the launch of the graph replaces that of the norm
-before."""
+"""Steps of the router that a captured graph replays. Launching the graph takes the place of launching the
+norm before it."""
 ATTENDED = (
     CORE_ATTENTION
     | PROJECTIONS
@@ -69,7 +69,7 @@ ATTENDED = (
         Role.ATTENTION_RESIDUAL,
     }
 )
-"""Steps of attention that a captured graph replays, likewise."""
+"""Steps of attention that a captured graph replays."""
 GRAPHED = {Graphs.NONE: frozenset[Role](), Graphs.ROUTER: ROUTED, Graphs.ATTENTION: ROUTED | ATTENDED}
 """Roles of the operators that the host replays."""
 CONSTANT_INPUT = frozenset({Role.ATTENTION_POSITIONS, Role.RETRIEVAL_POSITIONS})
@@ -95,7 +95,7 @@ PASSES_THROUGH = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class _Lowering:
-    """Turns forward steps into the operators and collectives of a pass."""
+    """Derivation of a pass's operators and collectives from forward steps."""
 
     share: Share
     """Rank's share of a microbatch."""
@@ -118,7 +118,7 @@ class _Lowering:
         )
 
     def boundary(self, step: Boundary, phase: Phase) -> tuple[Item, ...]:
-        """Return the collective at a boundary, which the backward pass crosses the other way."""
+        """Return the collective at a boundary; a gather forward is a sum backward, and the reverse."""
         gathers = step.enters is (phase is Phase.FORWARD)
         whole = not self.share.axes.sequence_parallel
         if whole and gathers:
@@ -174,7 +174,7 @@ class _Lowering:
         return tuple(items)
 
     def _exchange(self, step: Exchange, phase: Phase) -> Collective:
-        """Return the all-to-all of an exchange; the backward pass sends the other way."""
+        """Return the all-to-all of an exchange; the backward pass sends in the opposite direction."""
         sent = self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
         if step.skew is not None:
             skew = step.skew.turned() if phase is Phase.GRAD_INPUT else step.skew
@@ -398,7 +398,7 @@ def _role(step: Step) -> Role:
 
 
 def recomputed_operators(share: Share) -> frozenset[Role]:
-    """Return the roles of the operators that a plan recomputes one by one."""
+    """Return the roles of the operators that a plan names for recomputation."""
     recompute = share.recompute
     return frozenset().union(
         NORMED if recompute.recompute_norms else (),

@@ -41,8 +41,8 @@ from workloads.step.sharding import (
 )
 
 MOST_ON_DEVICE = 3
-"""Chunks' activations on the device where they are kept on the host: those of the pass that runs, of the one
-before it on their way down, and of the next backward pass on their way up."""
+"""Chunks with activations on the device where activations are kept on the host: that of the running pass,
+that of the pass before (being stored), and that of the next backward pass (being fetched)."""
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
 LOGIT_BYTES = 4
@@ -57,7 +57,7 @@ BEHIND_NORMS = frozenset({Role.ATTENTION_QKV, Role.ATTENTION_LATENTS, Role.MLP_R
 BRANCHES = frozenset({Role.MLP_GATE_UP, Role.MLP_UP})
 """First products of a feed-forward part, which read it too where there are no routed experts."""
 
-_WAYS_OUT = {
+_REMEDIES = {
     "weights": "a larger tp or pp, or zero=3 with a larger dp",
     "gradients": "a larger tp or pp, grad_bytes=2, or zero=2 with a larger dp",
     "optimizer": "zero=1 with a larger dp, a larger tp or pp, or optimizer_place=host",
@@ -443,18 +443,18 @@ def check_fits(config: TransformerConfig, plan: Plan, capacity_bytes: float) -> 
     largest = max(kinds, key=lambda kind: kinds[kind])
     formats = plan.precision
     leaner = largest == "weights" and formats.takes_fp8_params and not formats.fp8_params
-    ways = f"fp8_params=true, {_WAYS_OUT[largest]}" if leaner else _WAYS_OUT[largest]
+    remedy = f"fp8_params=true, {_REMEDIES[largest]}" if leaner else _REMEDIES[largest]
     msg = (
         f"{config.name} does not fit: stage {stage} needs {needed / GIBIBYTE:.1f} GiB of the "
         f"{capacity_bytes / GIBIBYTE:.1f} GiB there are, "
         f"{(needed - capacity_bytes) / GIBIBYTE:.1f} GiB too much; "
-        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {ways}"
+        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {remedy}"
     )
     raise WorkloadError(msg)
 
 
 STAGED_PARTS = 2
-"""Parts of states on disk that are in the host's memory: one in use, one on its way."""
+"""Parts of states on disk that are in the host's memory at once: one in use, one being read or written."""
 
 
 def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place, dict[str, float]]:
@@ -522,20 +522,20 @@ def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) ->
         Place.NVME: ("disks", host.storage.capacity_bytes, "a larger dp, or fewer accelerators a host"),
     }
     stages = [host_bytes(config, plan, stage) for stage in range(plan.axes.pp)]
-    for place, (name, room, way_out) in rooms.items():
+    for place, (name, room, remedy) in rooms.items():
         needed = host.accelerators * max(math.fsum(kinds[place].values()) for kinds in stages)
         if needed > room:
             msg = (
                 f"{config.name} does not fit the host's {name}: {host.accelerators} ranks need "
                 f"{needed / GIBIBYTE:.1f} GiB of the {room / GIBIBYTE:.1f} GiB of '{host.name}'; "
-                f"try {way_out}"
+                f"try {remedy}"
             )
             raise WorkloadError(msg)
 
 
 LARGEST_TENSOR = 8
-"""Most tensor-parallel or expert ranks of a default plan, and most ranks that share parameters: those of a
-common node; a choice."""
+"""Most tensor-parallel or expert ranks of a default plan, and most ranks that share parameters: as many as a
+usual node has; a choice."""
 GATHERED_TIME = 1.1
 """Time of a step that gathers its parameters in a node, over one that holds them; a choice."""
 MOST_MICROBATCH_TOKENS = 8192
@@ -650,7 +650,7 @@ def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequ
 
 
 def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int, int]:
-    """Return the estimated time of a plan and what decides between equal times; the least is the best."""
+    """Return a plan's relative time and its tie-breakers; the least is the best plan."""
     bubble = 1 + (plan.axes.pp - 1) / plan.microbatches
     uneven = -(-config.layers // plan.axes.pp) * plan.axes.pp / config.layers
     time = bubble * uneven * RECOMPUTED_PASSES[plan.recompute.kind] / RECOMPUTED_PASSES[Recompute.NONE]

@@ -56,7 +56,7 @@ def compressed_bytes(formats: Formats) -> float:
 
 
 def extra_weight_bytes(formats: Formats) -> float:
-    """Return the bytes of a pruned weight less those of a dense one, per element: below zero if it saves."""
+    """Return the bytes of a pruned weight minus those of a dense one, per element; negative if it saves."""
     dense = FORMS if formats.kind.is_cast else 1
     return compressed_bytes(formats) - dense * formats.linear_bytes
 
@@ -70,7 +70,7 @@ class RankParameters:
     expert: int = 0
     """Parameters that only every `ep`-th data-parallel rank holds."""
     pruned: int = 0
-    """Those of all these that are elements of matrices pruned 2 of 4."""
+    """Parameters, of both kinds, in matrices pruned 2 of 4."""
 
     @property
     def total(self) -> int:
@@ -241,7 +241,7 @@ def all_blocks(config: TransformerConfig, plan: Plan | Share) -> StagePart:
 
 
 def stage_layers(config: TransformerConfig, plan: Plan) -> list[int]:
-    """Return the blocks of every stage, those of all its chunks together."""
+    """Return the number of blocks on every stage, all its chunks together."""
     blocks = [0] * plan.axes.pp
     for chain in plan.pipeline.chains:
         layers = plan.schedule.blocks(config.layers, len(chain), config.predicted_tokens)
@@ -343,6 +343,7 @@ def _part_of(count: int, sizes: list[int], index: int) -> int:
 
 
 def _even(whole: int, count: int) -> list[int]:
+    """Return a whole number in `count` parts that differ by 1 at most, the larger ones first."""
     least, extra = divmod(whole, count)
     return [least + (index < extra) for index in range(count)]
 

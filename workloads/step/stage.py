@@ -67,7 +67,7 @@ class _Block:
         forward, forward_ring = ring_layer(config, share, operators[Pass.FORWARD], forward=True)
         backward, backward_ring = ring_layer(config, share, operators[Pass.BACKWARD], forward=False)
         self.operators = _overlap_tensor(operators, share) if overlap_tensor else operators
-        """All but those of ring attention to other ranks' keys."""
+        """Operators without ring attention to other ranks' keys."""
         self.ring_attention = _by_pass(forward, backward)
         """Ring attention to other ranks' keys."""
         self.ring: dict[Pass, tuple[Collective, ...]] = {
@@ -103,15 +103,14 @@ class Passes:
         self._embedding = _lowered(forward_embedding, backward_embedding, config, share)
         self._head = _lowered(forward_head, backward_head, config, share)
         self._cross_attention, self._encoder = _retrieval(config, share, overlap_tensor=overlap_tensor)
-        self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
-        self._known_rings: dict[tuple[StagePart, Pass], tuple[tuple[Item, ...], tuple[Collective, ...]]] = {}
+        self._operators: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
+        self._rings: dict[tuple[StagePart, Pass], tuple[tuple[Item, ...], tuple[Collective, ...]]] = {}
 
     def operators(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         """Return a part's operators in one kind of pass; identical blocks are one with a repeat count."""
-        found = self._known.get((part, direction))
-        if found is None:
-            found = self._known[part, direction] = self._build(part, direction)
-        return found
+        if (part, direction) not in self._operators:
+            self._operators[part, direction] = self._build(part, direction)
+        return self._operators[part, direction]
 
     def in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         """Return a part's operators in the order in which they run, block after block."""
@@ -119,19 +118,18 @@ class Passes:
 
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and a block's collectives that bring them."""
-        found = self._known_rings.get((part, direction))
-        if found is None:
+        if (part, direction) not in self._rings:
             attention = tuple(
                 (operator, count * blocks)
                 for block, blocks in self._kinds(part, direction)
                 for operator, count in block.ring_attention[direction]
             )
-            found = attention, self._block.ring[direction] if attention else ()
-            self._known_rings[part, direction] = found
-        return found
+            collectives = self._block.ring[direction] if attention else ()
+            self._rings[part, direction] = attention, collectives
+        return self._rings[part, direction]
 
     def _build(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        """Return the operators of `operators`, which keeps them."""
+        """Return a part's operators in one kind of pass, made anew."""
         if self._patterns > 1:
             operators = self._blocks_in_order(part, direction)
         else:

@@ -121,7 +121,7 @@ class FlowingRun(StageRun):
     ) -> None:
         super().__init__(config, plan, stage, passes, graph)
         self._due_updates: deque[dict[int, tuple[int, ...]]] = deque()
-        """Tasks that complete the gradients of each update still to be added, by chunk."""
+        """Of each update that has no task yet, the tasks that complete its gradients, by chunk."""
         self._gradients_complete: list[int] = []
         """Task that completes the gradients of each update."""
 
@@ -155,7 +155,7 @@ class FlowingRun(StageRun):
         return super().update()
 
     def update(self) -> int:
-        """Add the updates that are still due when the run ends; return the last one's id, or -1."""
+        """Add the updates that are left when the run ends; return the last one's id, or -1 for none."""
         done = -1
         while self._due_updates:
             done = self._add_due_update()

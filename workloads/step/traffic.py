@@ -183,7 +183,7 @@ class HostTraffic:
     def _copy(
         self, name: str, phase: Phase, lane: Lane, moved_bytes: float, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Add a copy and return its id, as what later tasks wait for."""
+        """Add a copy and return its id as a tuple, ready for the `after` of later tasks."""
         transfer = Transfer(name=name, phase=phase, lane=lane, moved_bytes=float(moved_bytes))
         return (self.graph.add(self.stage, transfer, after, 0),)
 
@@ -417,15 +417,15 @@ def group_sums(plan: Plan, held: RankParameters) -> tuple[Collective, ...]:
 
 
 @dataclass(kw_only=True)
-class _Pending:
-    """A sum in int4 under way."""
+class _PendingSum:
+    """A sum of gradients in int4 that has not ended."""
 
     held: RankParameters
     """Parameters whose gradients are summed."""
     exchange: int
-    """Task of the latest hop's all-to-all."""
+    """Task of its latest hop's all-to-all."""
     hop: int
-    """Number of that hop."""
+    """Number of that hop, from 0."""
 
 
 class ShardedSums:
@@ -452,7 +452,7 @@ class ShardedSums:
         self.stage = stage
         self.graph = graph
         self._last_tasks: list[int] = []
-        self._pending: list[_Pending] = []
+        self._pending: list[_PendingSum] = []
         inner = plan.sharding.inner_ranks
         outer = plan.axes.gradient_ranks // inner
         axes = (
@@ -474,7 +474,7 @@ class ShardedSums:
 
     def start(self, held: RankParameters, finished: int) -> None:
         """Add the first hop of a sum in int4."""
-        self._pending.append(_Pending(held=held, exchange=self._add_hop(held, 0, finished), hop=0))
+        self._pending.append(_PendingSum(held=held, exchange=self._add_hop(held, 0, finished), hop=0))
 
     def advance(self, priority: int) -> None:
         """Add the work after each pending sum's latest hop, and its next hop."""
@@ -498,7 +498,7 @@ class ShardedSums:
         return priority, tuple(self._last_tasks)
 
     def _size(self, held: RankParameters, hop: int) -> float:
-        """Return the values that a rank puts into a hop: its share of the part after the hops before."""
+        """Return the values that a rank sends in a hop: its share of the part after all earlier hops."""
         size = float(held.total)
         for _, ranks in self.hops[:hop]:
             size /= ranks
@@ -517,19 +517,19 @@ class ShardedSums:
     def between(self, held: RankParameters, hop: int) -> Elementwise:
         """Return the work on the values that a hop of a sum in int4 has brought."""
         arrived = self._size(held, hop)
-        left = self._size(held, hop + 1)
+        summed = self._size(held, hop + 1)
         if hop + 1 < len(self.hops):
-            return self._packing(left, read=arrived * INT4_BYTES, added=arrived)
+            return self._packing(summed, read=arrived * INT4_BYTES, added=arrived)
         return _kernel(
             "gradients.dequantise",
             Phase.GRAD_WEIGHT,
             flops=(DEQUANTISE_FLOPS + 1) * arrived,
             read=INT4_BYTES * arrived,
-            written=self.plan.precision.grad_bytes * left,
+            written=self.plan.precision.grad_bytes * summed,
         )
 
     def _packing(self, values: float, *, read: float, added: float) -> Elementwise:
-        """Return the work of packing values in int4, after `added` others have been unpacked and added."""
+        """Return the work of quantising values to int4, after `added` values were unpacked and summed."""
         return _kernel(
             "gradients.quantise",
             Phase.GRAD_WEIGHT,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fabrics.collectives import NETWORKS, Cards
+from electronic.fabrics.collectives import CARD_PARTS, Cards
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.gpu import load_gpu
@@ -31,7 +31,7 @@ GIB = 2.0**30
 
 
 def rails(endpoints: int, scale_up: ScaleUp, network: Cards = Cards.NDR) -> RailFabric:
-    nic, switch, module, _ = NETWORKS[network]
+    nic, switch, module, _ = CARD_PARTS[network]
     return RailFabric(
         endpoints=endpoints,
         scale_up=scale_up,

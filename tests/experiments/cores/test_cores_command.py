@@ -29,13 +29,11 @@ from experiments.cores.every import (
     hatch_of,
     heads,
     layer_product,
-    macs_of,
     present,
     present_db,
     reuse_grid,
     sizes_of,
     square_product,
-    square_products,
     storage_bytes,
     study_rows,
     summary_lines,
@@ -50,6 +48,7 @@ from heliograph.systems import names as systems
 from optical.cores import CORES, core_precision, load_core, register_core, unregister_core
 from simulator.errors import ParameterError, SuspectWarning
 from simulator.operands.statistics import OperandKind
+from simulator.operators import Held
 from tests.builders import call, cores_that, csv_rows
 from tests.conformance.lithium_niobate import LithiumNiobate
 
@@ -64,10 +63,10 @@ def found():
 
 
 def parts_per_mac(unit, reuse):
-    products = square_products(reuse, 2)
-    return {
-        part: np.asarray(energy) / macs_of(products) for part, energy in unit.costs(products).energy_j.items()
-    }
+    products = [square_product(uses, 2, held=Held.B) for uses in reuse]
+    costs = [unit.cost(product).energy_j for product in products]
+    macs = np.array([product.macs for product in products])
+    return {part: np.array([energy_j[part] for energy_j in costs]) / macs for part in costs[0]}
 
 
 @each_core
@@ -153,7 +152,7 @@ def test_a_core_as_it_is_costs_what_its_accelerator_says(name):
     assert again.outcome is Outcome.WORKS
     assert again.cores == unit.cores
     for place, uses in enumerate((64, 8192)):
-        operator = square_products((uses,), storage_bytes(target_db)).one(0)
+        operator = square_product(uses, storage_bytes(target_db), held=Held.B)
         cost = unit.cost(operator)
         whole_j = math.fsum(cost.energy_j.values()) + (unit.static_w + unit.memory.static_w) * cost.time_s
         assert again.j_per_mac[place] == pytest.approx(whole_j / operator.macs, rel=1e-3)
@@ -238,11 +237,10 @@ def test_narrow_operands_have_a_price_only_where_units_for_them_exist(found):
 
 
 def test_products_have_the_reuse_that_is_asked_for():
-    products = square_products((1, 64, 2**20), 2)
-    for index, uses in enumerate((1, 64, 2**20)):
-        one = products.one(index)
-        assert one.macs == one.batch * uses**2 * one.k == macs_of(products)[index]
-        assert one.batch == blocks(uses)
+    for uses in (1, 64, 2**20):
+        product = square_product(uses, 2)
+        assert product.macs == product.batch * uses**2 * product.k
+        assert product.batch == blocks(uses)
     assert blocks(2**20) == 1
 
 

@@ -9,9 +9,9 @@ import pytest
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import CORES, default_crossbar, load_core
 from optical.devices import mean_distance_m
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, WorkloadError
 from simulator.interfaces import Bound
-from simulator.operators import MatMul, Phase
+from simulator.operators import Elementwise, MatMul, Phase
 from simulator.parameter_tree import replace_at
 from tests.builders import HBM
 
@@ -108,3 +108,9 @@ def test_calibrations_take_time_and_energy_and_cannot_take_all_of_it():
     assert often.cost(THICK).energy_j["calibration"] > rare.cost(THICK).energy_j["calibration"] > 0.0
     with pytest.raises(ParameterError, match="calibration"):
         dataclasses.replace(rare, calibration_interval_s=took_s)
+
+
+def test_only_products_are_priced():
+    work = Elementwise(name="softmax", phase=Phase.FORWARD, flops=1.0, read_bytes=1.0, written_bytes=1.0)
+    with pytest.raises(WorkloadError, match="products only"):
+        PhotonicUnit(cores=8, memory=HBM, sram_bytes=2**21).cost(work)

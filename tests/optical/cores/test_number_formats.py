@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from optical.cores import default_block_float, default_crossbar, default_homodyne, default_residue
-from optical.cores.number_formats import Remainder, in_block_float, in_residues
+from optical.cores.number_formats import BlockFloatCore, Remainder, in_residues
 from optical.devices import Domain, area_m2, static_w
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
@@ -224,7 +224,7 @@ def test_blocks_keep_small_values_beside_an_outlier():
 
 @pytest.mark.parametrize("inner", [default_crossbar(), default_homodyne()], ids=["crossbar", "homodyne"])
 def test_any_core_takes_blocks_and_pays_for_their_scales(inner):
-    core = in_block_float(inner, "wrapped")
+    core = BlockFloatCore(core=inner, name="wrapped")
     plain, blocks = inner.work(PRODUCT, 8), core.work(PRODUCT, 8)
     samples = 96 * 96 * math.ceil(96 / inner.analog_length)
     expected = samples * core.logic.sample_j + 2 * 96 * 96 * core.logic.element_j

@@ -14,7 +14,7 @@ from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import Order
 from optical.execution.precision import predicted
 from optical.execution.spec import Shot, spec_from_json
-from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, Mismatch, left_after
+from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, Mismatch, posterior_variance
 from simulator.files import record_to_json
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
@@ -313,13 +313,13 @@ def test_coherent_cores_can_count_their_photons(name):
 
 def test_better_parts_and_more_readings_leave_less():
     """Kay 1993, example 10.1: from the spread itself down to the noise of the mean."""
-    assert left_after(4e-4, 1e-3, 0) == 4e-4
-    assert left_after(4e-4, 1e-3, 10**9) == pytest.approx(1e-12, rel=1e-5)
-    assert left_after(0.0, 1e-3, 5) == left_after(4e-4, 0.0, 5) == 0.0
-    ladder = [left_after(4e-4, 1e-3, readings) for readings in (0, 1, 10, 100)]
+    assert posterior_variance(4e-4, 1e-3, 0) == 4e-4
+    assert posterior_variance(4e-4, 1e-3, 10**9) == pytest.approx(1e-12, rel=1e-5)
+    assert posterior_variance(0.0, 1e-3, 5) == posterior_variance(4e-4, 0.0, 5) == 0.0
+    ladder = [posterior_variance(4e-4, 1e-3, readings) for readings in (0, 1, 10, 100)]
     assert ladder == sorted(ladder, reverse=True)
     chip = dataclasses.replace(default_chip(), mismatch=Mismatch.CALIBRATED)
-    assert left_after(4e-4, 1e-3, chip.readings) < 4e-4
+    assert posterior_variance(4e-4, 1e-3, chip.readings) < 4e-4
     assert default_chip().gain_variance(0.02, 1e-3) == 0.0
 
 
