@@ -34,15 +34,23 @@ from heliograph.comparison.ranges import Ranges, check_kinds, contests, ranges_o
 from heliograph.parameters import status_counts, tables
 from heliograph.processes import OnProgress, of_part, run_all, unheard
 from heliograph.records import (
-    MAX_EVENTS,
-    RunWriter,
+    CONFIG,
+    SUMMARY,
     TrainingCache,
     check_same_run,
     configuration,
+    csv_text,
     fingerprint,
     new_run_directory,
     part_rows,
+    reserve_directory,
     row_of,
+    unlock,
+    whole,
+    write_atomically,
+    write_json,
+    write_summary,
+    write_trace,
 )
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import StepResult, run_at_target, step_graph, system_of
@@ -829,8 +837,8 @@ def _configuration(comparison: Comparison) -> dict[str, Any]:
     )
 
 
-def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
-    """Make the directory of a run; called before the training, so that an error comes before it.
+def reserve(comparison: Comparison, out: Path | None) -> Path:
+    """Make and return the directory of a run; called before the training, so that an error comes before it.
 
     Parameters
     ----------
@@ -845,7 +853,9 @@ def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
         If it cannot be made, or holds another run.
     """
     root, name = Path("results"), f"{comparison.config.name}-{comparison.request.accelerators}"
-    return RunWriter(out or new_run_directory(root, name), fingerprint(_configuration(comparison)))
+    directory = out or new_run_directory(root, name)
+    reserve_directory(directory, fingerprint(_configuration(comparison)))
+    return directory
 
 
 def check_free(comparison: Comparison, out: Path | None) -> None:
@@ -877,22 +887,23 @@ def write(comparison: Comparison, out: Path | None) -> Path:
         step_time_bars,
     )
 
-    run = reserve(comparison, out)
-    records = comparison.records()
-    with run.whole() as writer:
-        writer.write_config(_configuration(comparison))
-        writer.write_table("systems.csv", comparison.rows())
-        writer.write_table("table.csv", comparison.parts())
+    directory = reserve(comparison, out)
+    records, configured = comparison.records(), _configuration(comparison)
+    with whole(directory, SUMMARY) as aside:
+        write_json(aside / CONFIG, configured)
+        write_atomically(aside / "systems.csv", csv_text(comparison.rows()))
+        write_atomically(aside / "table.csv", csv_text(comparison.parts()))
         if comparison.ranges:
-            writer.write_table("ranges.csv", comparison.ranges.rows())
-            save(comparison.ranges.plot(), writer.directory / "ranges.png")
-        step_time_bars(records, writer.directory / "step_time.png")
-        energy_bars(records, writer.directory / "energy.png")
+            write_atomically(aside / "ranges.csv", csv_text(comparison.ranges.rows()))
+            save(comparison.ranges.plot(), aside / "ranges.png")
+        step_time_bars(records, aside / "step_time.png")
+        energy_bars(records, aside / "energy.png")
         if comparison.accuracies:
-            loss_curves(comparison.curves(), writer.directory / "loss.png")
-        writer.write_trace(_events(comparison.results))
-        writer.write_summary(comparison.summary())
-    return run.directory
+            loss_curves(comparison.curves(), aside / "loss.png")
+        write_trace(aside / "trace.json", _events(comparison.results))
+        write_summary(aside, fingerprint(configured), comparison.summary())
+    unlock(directory)
+    return directory
 
 
 def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
@@ -909,5 +920,7 @@ def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
     return events
 
 
+MAX_EVENTS = 200_000
+"""Most events in the common trace; some 40 MB, which Perfetto still opens."""
 PROCESSES_PER_SYSTEM = 10_000
 """Distance between the process numbers of two systems in the common trace."""
