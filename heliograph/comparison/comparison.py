@@ -70,7 +70,7 @@ from heliograph.workload import ModelLike, PlanLike, check_format_used, plan_for
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
+from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError, member_named
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
@@ -444,7 +444,7 @@ def compare(
     common = given or choose_plan(Request(), config, built)
     all_run_common = given is not None or _takes_default_plan(Request(), config)
     searched = _searchable(config) and (search or not all_run_common)
-    minimised = Objective.named(objective)
+    minimised = member_named(Objective, objective, "objective")
     _check_objective_used(minimised, config, searched=searched)
     request = Request(
         model=config.name,

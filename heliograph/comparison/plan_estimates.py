@@ -18,7 +18,7 @@ from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
 from simulator.collectives.lines import FreeLines, LinePrices, StandingLines
 from simulator.engine.lookahead import short_s
-from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.errors import ParameterError, WorkloadError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
 from simulator.layout import Axis
@@ -293,14 +293,6 @@ class Objective(StrEnum):
                 "to nodes or edges of the file"
             )
             raise ParameterError(msg)
-
-    @classmethod
-    def named(cls, name: str) -> Objective:
-        """Return the objective of a name; raise `ParameterError` if there is none."""
-        if name not in list(cls):
-            msg = f"no objective {name!r:.60}; {nearest(str(name), list(cls), noun='objective')}"
-            raise ParameterError(msg)
-        return cls(name)
 
 
 _COLUMNS: Mapping[Objective, str] = MappingProxyType(

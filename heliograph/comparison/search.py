@@ -42,7 +42,7 @@ from heliograph.workload import (
 )
 from heliograph.workload import model as model_of
 from simulator.engine.simulation import Simulation
-from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.errors import ParameterError, WorkloadError, member_named, nearest
 from simulator.fabric import CircuitPolicy
 from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
@@ -295,7 +295,7 @@ def search(
     HeliographError
         For unknown names, values that a search does not try, and where no plan fits.
     """
-    objective = Objective.named(objective)
+    objective = member_named(Objective, objective, "objective")
     if not isinstance(plan, str | Mapping):
         msg = f"plan must be text or a mapping of what all plans share, such as 'tp=8'; got {plan!r:.60}"
         raise ParameterError(msg)
