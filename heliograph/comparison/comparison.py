@@ -8,7 +8,6 @@ arithmetic, and return a `Comparison`, which `write` puts into a directory.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -526,32 +525,20 @@ def _check_objective_used(objective: Objective, config: TransformerConfig, *, se
     raise ParameterError(msg)
 
 
+@dataclass(kw_only=True)
 class _ProgressMeter:
-    """Progress of steps and searches, with an estimate of the remaining time once one is done.
+    """Progress of steps and searches."""
 
-    Parameters
-    ----------
-    progress : callable
-        Called with a label, the number of steps and searches done, and the number in all.
-    total : int
-        Number of steps and searches.
-    """
-
-    def __init__(self, progress: OnProgress, total: int) -> None:
-        self.done = 0
-        self.in_other_processes = 0.0
-        """Searches that other processes have done of those they are at: half of each, on average."""
-        self._progress = progress
-        self._total = total
-        self._start_s = time.monotonic()
+    progress: OnProgress
+    """Called with a label, the number of steps and searches done, and the number in all."""
+    total: int
+    """Number of steps and searches."""
+    done: int = 0
+    """Number of those that are done."""
 
     def show(self, label: str) -> None:
         """Show what is being done."""
-        if 0 < self.done < self._total:
-            done = min(self.done + self.in_other_processes, float(self._total))
-            left_s = (time.monotonic() - self._start_s) / done * (self._total - done)
-            label += f", about {left_s:.0f} s left"
-        self._progress(label, self.done, self._total)
+        self.progress(label, self.done, self.total)
 
     def show_for(self, system: str, doing: str) -> None:
         """Show what is being done for a system."""
@@ -700,10 +687,7 @@ def search_all(
         ]
 
     if share:
-        groups = _grouped(list(jobs.values()))
-        others = min(os.cpu_count() or 1, len(groups)) - 1
-        meter.in_other_processes = others * len(jobs) / len(groups) / 2.0
-        run_all(groups, _search_group, keep, lambda: _grouped(second_round()))
+        run_all(_grouped(list(jobs.values())), _search_group, keep, lambda: _grouped(second_round()))
     else:
         prices = Prices()
         for jobs_of_round in (lambda: list(jobs.values()), second_round):
@@ -743,7 +727,8 @@ def _run_comparison(
     """
     empty = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
     stepped(empty)
-    meter = _ProgressMeter(progress, len(built.systems) * (bool(request.plan) + search))
+    total = len(built.systems) * (bool(request.plan) + search)
+    meter = _ProgressMeter(progress=progress, total=total)
     results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
     if request.plan:

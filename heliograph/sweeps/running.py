@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -476,9 +475,18 @@ def run_sweep(request: SweepRequest, progress: OnProgress = unheard) -> Grid:
         inputs = request.space.inputs()
         finished = store.finished(retried=request.execution.retry_failed)
         todo = {key: point for key, point in zip(keys, inputs, strict=True) if key not in finished}
-        meter = _ProgressMeter(progress, total=len(set(keys)), todo=len(todo))
-        request.execution.run(request.work, todo, store, meter.count)
-        meter.end()
+        total, failed = len(set(keys)), 0
+        done = total - len(todo)
+
+        def count(outcome: Outcome) -> None:
+            nonlocal done, failed
+            done, failed = done + 1, failed + (outcome.status is not Status.DONE)
+            progress(f"sweep, {failed} without a result" if failed else "sweep", done, total)
+
+        progress("sweep", done, total)
+        request.execution.run(request.work, todo, store, count)
+        if done < total:  # another command ran the others meanwhile
+            progress("sweep", total, total)
         return Grid.of(store, sweep, request.work.study, request.space.values())
 
 
@@ -497,48 +505,6 @@ def _register(store: Store, request: SweepRequest) -> str:
             inputs=in_si(request.work, inputs),
         )
     return sweep
-
-
-class _ProgressMeter:
-    """Progress of a sweep with an estimate of the remaining time, shown every `SHOWN_EVERY_S` at most."""
-
-    def __init__(self, progress: OnProgress, *, total: int, todo: int) -> None:
-        self._progress, self._total, self._todo = progress, total, todo
-        self._start = self._shown = time.monotonic()
-        self._run = self._failed = 0
-        progress("sweep", total - todo, total)
-
-    def count(self, outcome: Outcome) -> None:
-        """Count one more point."""
-        self._run += 1
-        self._failed += outcome.status is not Status.DONE
-        now = time.monotonic()
-        if now - self._shown >= SHOWN_EVERY_S:
-            self._shown = now
-            left_s = (now - self._start) / self._run * (self._todo - self._run)
-            self._show(f", {_duration(left_s)} left")
-
-    def end(self) -> None:
-        """Show the last line; points that another command ran meanwhile count as done."""
-        self._todo = self._run
-        self._show("")
-
-    def _show(self, suffix: str) -> None:
-        failed = f", {self._failed} without a result" if self._failed else ""
-        self._progress(f"sweep{failed}{suffix}", self._total - self._todo + self._run, self._total)
-
-
-SHOWN_EVERY_S = 0.5
-"""Shortest time between two updates of the progress; a choice."""
-
-
-def _duration(seconds: float) -> str:
-    """Return a time as text in hours and minutes, minutes and seconds, or seconds."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
 
 
 GENERATION = 24
