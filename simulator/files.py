@@ -249,8 +249,13 @@ def _check_content(content: Any, path: Path, text: str) -> None:  # noqa: ANN401
             raise ParameterError(msg)
 
 
+def line_at(text: str, place: int) -> int:
+    """Return the line, from 1, of a place in a text."""
+    return text.count("\n", 0, place) + 1
+
+
 def _lines_of(text: str, pattern: str) -> list[int]:
-    return [text.count("\n", 0, found.start()) + 1 for found in re.finditer(pattern, text)]
+    return [line_at(text, found.start()) for found in re.finditer(pattern, text)]
 
 
 def _too_deep(path: Path) -> NoReturn:
