@@ -299,7 +299,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             stream.write(raw)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
     except OSError as error:
         if temporary is not None:
@@ -325,12 +327,6 @@ def _reason(error: OSError) -> str:
             return "the directory does not exist"
         case _:
             return f"{error.strerror or error}"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 CACHE = 1

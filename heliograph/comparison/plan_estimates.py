@@ -176,8 +176,10 @@ def _sums_wait(costs: PlanCosts, plans: PlanArrays, users: _CircuitUsers, dark_s
     # With two stages, circuits of traffic inside the passes may carry the sums, too. With more, a send finds
     # both of its ends free only after the sums: that sums wait for sends is nearer to what the engine does.
     waits &= (users.sums | turning["pp"]) & (~users.inside | clashes["dpcp"] | (plans["pp"] > 2))
-    too_short: np.ndarray = users.inside & users.sums & _piece_is_short(costs.arrays, dark_s)
-    return waits | too_short
+    # Ports do not leave a pass's exchanges for a sum whose pieces are too short.
+    piece_s = costs.arrays.sum_s.max(axis=1) / (costs.arrays.pieces * costs.arrays.chunks)
+    waits |= users.inside & users.sums & (piece_s < short_s(dark_s))
+    return waits
 
 
 def _turns_per_microbatch(
@@ -242,12 +244,6 @@ def _turns_of_sends(costs: PlanCosts, sharded: np.ndarray) -> np.ndarray:
     copies = (arrays.order == Order.BOTH_WAYS) & ~arrays.sums_each
     sums = 1.0 + np.where(copies, 5.0, 1.0) * costs.crossing
     return np.where(sharded, costs.crossing * (arrays.stages - 1) + 1.0, 0.0) + sums
-
-
-def _piece_is_short(arrays: StepArrays, dark_s: float) -> np.ndarray:
-    """Return whether the sum of one piece is too short for ports to leave a pass's exchanges for it."""
-    piece_s = arrays.sum_s.max(axis=1) / (arrays.pieces * arrays.chunks)
-    return np.asarray(piece_s < short_s(dark_s))
 
 
 def _turn_s(fabric: Fabric, ports: np.ndarray) -> np.ndarray:

@@ -151,7 +151,7 @@ class StepWork:
         every = {**self.fixed, **inputs}
         whole = every.get(PLAN, self.plan)
         swept_keys = {
-            name.partition(".")[2]: _plan_value(value)
+            name.partition(".")[2]: _whole(value)
             for name, value in every.items()
             if name.startswith(f"{PLAN}.")
         }
@@ -230,11 +230,6 @@ def _plan_search(plan: PlanLike | None) -> _PlanSearch | None:
 def asks_for_best(work: Work) -> bool:
     """Return whether a sweep searches the best plan of each point."""
     return isinstance(work, StepWork) and _plan_search(work.plan_of({})) is not None
-
-
-def _plan_value(value: Value) -> str:
-    """Return a value of a plan's key as text; a whole number without its point."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _plan_words(plan: PlanLike | None) -> str:
@@ -367,7 +362,7 @@ def _part_digests(system: System) -> list[str]:
     return sorted(digests)
 
 
-def _whole(value: object) -> Any:  # noqa: ANN401 - a number of accelerators, however it was written
+def _whole(value: object) -> Any:  # noqa: ANN401 - a number of accelerators or of a plan, however written
     """Return an int where a value is a whole number or its text; else the value, to be refused later."""
     if isinstance(value, str) and value.strip().replace("_", "").isdigit():
         return int(value)

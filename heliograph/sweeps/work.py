@@ -397,7 +397,8 @@ class _ClusterRun:
         start, said = time.monotonic(), False
         while True:
             try:
-                self._check_port()
+                # Something must listen there before a client tries: one that fails prints a traceback.
+                socket.create_connection(host_and_port(self.address), timeout=ANSWER_S).close()
                 self.client = self.distributed.Client(self.address, timeout=ANSWER_S, set_as_default=False)
             except (OSError, TimeoutError) as error:
                 if time.monotonic() > start + self.patience_s:
@@ -414,10 +415,6 @@ class _ClusterRun:
                 time.sleep(1.0)
             else:
                 return
-
-    def _check_port(self) -> None:
-        """Raise OSError where nothing listens, before a client tries: a failed client prints a traceback."""
-        socket.create_connection(host_and_port(self.address), timeout=ANSWER_S).close()
 
     def _is_connected(self) -> bool:
         if self.client.status != "running":

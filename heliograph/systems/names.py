@@ -293,20 +293,13 @@ class _Word(StrEnum):
     CORE = "cores"
 
 
-def _word_kind(word: str) -> _Word:
-    """Return the kind of a word: a core, unless a GPU or a format has that name."""
-    if word in gpu_names():
-        return _Word.GPU
-    return _Word.PRECISION if word in set(Precision) else _Word.CORE
-
-
 def _describe_words(base: str) -> _Described:
     """Return the description that a name without its fabric gives."""
     plain, *words = _split_words(base)
     light = SYSTEMS[plain].light
     chosen: dict[_Word, str] = {}
     for word in words:
-        kind = _word_kind(word)
+        kind = _Word.GPU if word in gpu_names() else _Word.PRECISION if word in set(Precision) else _Word.CORE
         if kind in chosen:
             msg = f"system '{base}' names two {kind}, {chosen[kind]} and {word}; leave one of them out"
             raise ParameterError(msg)
