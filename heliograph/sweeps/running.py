@@ -340,9 +340,8 @@ class Execution:
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             msg = f"workers must be a whole number of at least 1; got {self.workers!r:.60}"
             raise ParameterError(msg)
-        if self.scheduler is not None and not _is_address(self.scheduler):
-            msg = f"a scheduler's address is text such as tcp://HOST:8786; got {self.scheduler!r:.60}"
-            raise ParameterError(msg)
+        if self.scheduler is not None:
+            host_and_port(self.scheduler)
         if self.scheduler is not None and self.engine is not Engine.DASK:
             msg = "a scheduler's address is for the engine dask; add --engine dask"
             raise ParameterError(msg)
@@ -396,17 +395,6 @@ class Execution:
             in_this_process(work, jobs, keep, wanted)
         else:
             in_processes(work, jobs, keep, wanted, workers=workers)
-
-
-def _is_address(text: object) -> bool:
-    """Return whether text names a host and a port."""
-    if not isinstance(text, str):
-        return False
-    try:
-        host_and_port(text)
-    except ValueError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -470,9 +458,9 @@ def run_sweep(request: SweepRequest, progress: OnProgress = unheard) -> Grid:
         After Ctrl-C; finished points are kept.
     """
     with Store(request.execution.store) as store:
-        sweep = _register(store, request)
-        keys = store.keys(sweep)
         inputs = request.space.inputs()
+        sweep = _register(store, request, inputs)
+        keys = store.keys(sweep)
         finished = store.finished(retried=request.execution.retry_failed)
         todo = {key: point for key, point in zip(keys, inputs, strict=True) if key not in finished}
         total, failed = len(set(keys)), 0
@@ -490,19 +478,20 @@ def run_sweep(request: SweepRequest, progress: OnProgress = unheard) -> Grid:
         return Grid.of(store, sweep, request.work.study, request.space.values())
 
 
-def _register(store: Store, request: SweepRequest) -> str:
-    """Write a sweep and its points to the store unless it has them, and return the sweep's id."""
-    common = request.work.keys([{}])
-    sweep = sha256_of({**request.definition(), "common": common, "code": code_digest()})[:32]
+def _register(
+    store: Store, request: SweepRequest | FrontRequest, inputs: Sequence[Mapping[str, Value]] = ()
+) -> str:
+    """Write a sweep with its points, or a search without any, unless the store has it, and return its id."""
+    work, definition = request.work, request.definition()
+    sweep = sha256_of({**definition, "common": work.keys([{}]), "code": code_digest()})[:32]
     if not store.has_sweep(sweep):
-        inputs = request.space.inputs()
         store.add_sweep(
             sweep,
             name=request.name,
-            study=request.work.study,
-            definition=request.definition(),
-            keys=request.work.keys(inputs),
-            inputs=in_si(request.work, inputs),
+            study=work.study,
+            definition=definition,
+            keys=work.keys(inputs),
+            inputs=in_si(work, inputs),
         )
     return sweep
 
@@ -554,6 +543,17 @@ class FrontRequest:
     def names(self) -> tuple[str, ...]:
         """Names of what varies."""
         return (*self.ranges, *(name for axis in self.zips for name in axis.names))
+
+    def definition(self) -> dict[str, Any]:
+        """Return the search that is asked for, as data that is hashed and stored with it."""
+        return {
+            "name": self.name,
+            "study": self.work.study,
+            "ranges": self.ranges,
+            "zip": self.zips,
+            "where": self.where,
+            "optimise": self.optimise,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -685,28 +685,10 @@ def search_front(request: FrontRequest, progress: OnProgress = unheard) -> Front
     count = len(request.optimise.columns)
     study = optuna.create_study(sampler=sampler, directions=["minimize"] * count)
     with Store(request.execution.store) as store:
-        sweep = _register_search(store, request)
+        sweep = _register(store, request)
         tried = _Search(request, study, optuna.trial.TrialState.FAIL, store, sweep).run(progress)
         values = {name: tuple(dict.fromkeys(point[name] for point in tried)) for name in request.names}
         return Front(grid=Grid.of(store, sweep, request.work.study, values), optimise=request.optimise)
-
-
-def _register_search(store: Store, request: FrontRequest) -> str:
-    """Write a search, so far without points, to the store unless it has it, and return its id."""
-    definition = {
-        "name": request.name,
-        "study": request.work.study,
-        "ranges": request.ranges,
-        "zip": [list(axis.names) for axis in request.zips],
-        "where": request.where,
-        "optimise": request.optimise,
-    }
-    common = request.work.keys([{}])
-    sweep = sha256_of({**definition, "common": common, "code": code_digest(), "zips": request.zips})[:32]
-    store.add_sweep(
-        sweep, name=request.name, study=request.work.study, definition=definition, keys=(), inputs=()
-    )
-    return sweep
 
 
 @dataclass

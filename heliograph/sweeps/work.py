@@ -322,12 +322,15 @@ def _scheduler_address(
             cluster.close(timeout=5)
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """Return host and port of an address such as tcp://HOST:8786; ValueError if it lacks one of them."""
-    parts = urlsplit(address if "://" in address else f"tcp://{address}")
-    if not (parts.hostname and parts.port):
-        raise ValueError(address)
-    return parts.hostname, parts.port
+def host_and_port(address: object) -> tuple[str, int]:
+    """Return host and port of a scheduler's address; raise `ParameterError` if it lacks one of them."""
+    text = address if isinstance(address, str) else ""
+    with suppress(ValueError):  # of a port that is no number
+        parts = urlsplit(text if "://" in text else f"tcp://{text}")
+        if parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    msg = f"a scheduler's address is text such as tcp://HOST:8786; got {address!r:.60}"
+    raise ParameterError(msg)
 
 
 @dataclass
