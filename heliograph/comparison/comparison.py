@@ -865,12 +865,7 @@ def write(comparison: Comparison, out: Path | None) -> Path:
     HeliographError
         If they cannot be written, or the directory holds another run.
     """
-    from heliograph.figures import (  # noqa: PLC0415 - matplotlib takes its time
-        energy_bars,
-        loss_curves,
-        save,
-        step_time_bars,
-    )
+    from heliograph.figures import loss_curves, save, step_figure  # noqa: PLC0415 - matplotlib takes its time
 
     directory = reserve(comparison, out)
     records, configured = comparison.records(), _configuration(comparison)
@@ -881,8 +876,8 @@ def write(comparison: Comparison, out: Path | None) -> Path:
         if comparison.ranges:
             write_atomically(aside / "ranges.csv", csv_text(comparison.ranges.rows()))
             save(comparison.ranges.plot(), aside / "ranges.png")
-        step_time_bars(records, aside / "step_time.png")
-        energy_bars(records, aside / "energy.png")
+        save(step_figure(records, energy=False), aside / "step_time.png")
+        save(step_figure(records, time=False), aside / "energy.png")
         if comparison.accuracies:
             loss_curves(comparison.curves(), aside / "loss.png")
         write_trace(aside / "trace.json", _events(comparison.results))
