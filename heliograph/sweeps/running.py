@@ -43,7 +43,7 @@ from heliograph.sweeps.work import (
     host_and_port,
     in_processes,
     in_si,
-    in_this_process,
+    outcome_of,
     usual_workers,
 )
 from simulator.errors import HeliographError, ParameterError, is_number, nearest, repeated
@@ -391,10 +391,13 @@ class Execution:
             on_cluster(work, jobs, keep, wanted, address=self.scheduler, workers=self.workers)
             return
         workers = min(self.workers or usual_workers(len(jobs)), len(jobs))
-        if workers == 1:
-            in_this_process(work, jobs, keep, wanted)
-        else:
+        if workers > 1:
             in_processes(work, jobs, keep, wanted, workers=workers)
+            return
+        run_here = work.runner(len(jobs))
+        for key, point in jobs:
+            if wanted(key):
+                keep(key, outcome_of(run_here, work, point))
 
 
 @dataclass(frozen=True, kw_only=True)

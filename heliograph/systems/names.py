@@ -442,7 +442,7 @@ def _from_file(path: Path) -> _Described:
             "parameters stand at the top of a system's file, as laser_power_w = \"5 mW\"; leave out 'set'"
         )
         refuse_key(path, "set", sentence)
-    fabric = fabric_in_file(content, path, "") or None
+    fabric = fabric_in_file(content, path)
     chosen: dict[str, str] = {}
     for key, load in (
         ("basis", partial(member_named, Basis, noun="basis")),

@@ -462,29 +462,6 @@ def _number(attributes: Mapping[str, Any], key: str, where: str, default: float 
     return number
 
 
-def read_drawing(path: Path) -> Drawing:
-    """Return the graph of a file.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        ``.graphml`` or ``.xml``, or ``.json`` in node-link form.
-
-    Raises
-    ------
-    ParameterError
-        If the file is missing, of another kind, or no such graph.
-    """
-    match path.suffix.lower():
-        case ".graphml" | ".xml":
-            return _graphml(path)
-        case ".json":
-            return _node_link(path)
-        case _:
-            msg = f"{path.name}: a graph is read from .graphml or .json (node-link form); name such a file"
-            raise ParameterError(msg)
-
-
 def _graphml(path: Path) -> Drawing:
     """Return the graph of a GraphML file."""
     import networkx as nx  # noqa: PLC0415 - only who reads such a file waits for it
@@ -694,7 +671,11 @@ def load_graph(path: Path, *, endpoints: int | None = None) -> DrawnFabric:
         node to itself, no node is an endpoint, the number of endpoints differs, or not every endpoint
         reaches every other.
     """
-    drawing = read_drawing(path)
+    readers = {".graphml": _graphml, ".xml": _graphml, ".json": _node_link}
+    if path.suffix.lower() not in readers:
+        msg = f"{path.name}: a graph is read from .graphml or .json (node-link form); name such a file"
+        raise ParameterError(msg)
+    drawing = readers[path.suffix.lower()](path)
     kinds = {name: _kind(drawing, name) for name in drawing.nodes}
     order = [name for name, kind in kinds.items() if kind == ENDPOINT]
     if not order:
