@@ -837,17 +837,15 @@ def laws_asked(core: Core, *, unused: Collection[str] = ()) -> Mapping[str, Call
     with in_one_sentence("no unit can be built around the core"):
         unit = unit_of(core)
         laws = laws_of(unit)
-    paths = frozenset(path for given in unused for path in _numbers_at(unit, given))
+    paths: set[str] = set()
+    for given in unused:  # all numbers of a part, or a single one
+        inside = [leaf for leaf in numeric_leaves(unit) if leaf.startswith(f"{given}.")]
+        paths.update(inside or [path_of(unit, given)])
     of_unit = {law.__name__: partial(_check, law.__name__, partial(law, unit)) for law in laws}
     of_numbers = {
         law.__name__: partial(_check, law.__name__, partial(law, unit, paths)) for law in LAWS_OF_NUMBERS
     }
     return of_unit | of_numbers
-
-
-def _numbers_at(unit: PhotonicUnit, path: str) -> list[str]:
-    """Return the paths of all numbers of a part, or that of a single number."""
-    return [leaf for leaf in numeric_leaves(unit) if leaf.startswith(f"{path}.")] or [path_of(unit, path)]
 
 
 def _check(name: str, faults_by_law: Callable[[], Iterator[str]]) -> list[Fault]:

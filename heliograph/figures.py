@@ -358,7 +358,7 @@ def save(figure: Figure, path: Path) -> tuple[Path, Path]:
         If the directory cannot be written.
     """
     written = (path.with_suffix(".png"), path.with_suffix(".svg"))
-    with tempfile.TemporaryDirectory() as scratch:
+    with styled(), tempfile.TemporaryDirectory() as scratch:
         for target in written:
             drawn = Path(scratch) / f"figure{target.suffix}"
             figure.savefig(drawn, dpi=DPI, metadata={"Date": None} if target.suffix == ".svg" else None)
@@ -380,73 +380,38 @@ _VISIBLE = 5e-4
 _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 
 
-def step_time_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
-    """Draw the step time of every system as a bar stacked by category.
+def step_figure(records: Sequence[Mapping[str, Any]], *, time: bool = True, energy: bool = True) -> Figure:
+    """Return a figure of the step time of every system above its energy per token, bars stacked by part.
+
+    Families of components that stay below 1 % of every bar of energy are drawn together as "other".
 
     Parameters
     ----------
     records : sequence of mapping
-        One per system, in the order of the bars from the top; uses ``time_by_category_s``.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
+        One per system, in the order of the bars from the top; uses ``time_by_category_s`` and
+        ``energy_by_component_j_per_token``.
+    time, energy : bool
+        Whether each is drawn.
 
     Raises
     ------
     HeliographError
-        If there is nothing to draw, a part is negative or not finite, or the file cannot be written.
+        If there is nothing to draw, or a part is negative or not finite.
     """
-    parts = parts_of(records, "time_by_category_s")
-    with styled():
-        figure = new_figure(_height_in(records, parts))
-        _stacked_bars(figure, records, parts, unit="s", quantity="Step time")
-        return save(figure, path)
-
-
-def energy_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
-    """Draw the energy per token of every system as a bar stacked by families of components.
-
-    Families that stay below 1 % of every bar are drawn together as "other".
-
-    Parameters
-    ----------
-    records : sequence of mapping
-        One per system; uses ``energy_by_component_j_per_token``.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
-
-    Raises
-    ------
-    HeliographError
-        As `step_time_bars`.
-    """
-    parts = energy_families(parts_of(records, "energy_by_component_j_per_token"))
-    with styled():
-        figure = new_figure(_height_in(records, parts))
-        _stacked_bars(figure, records, parts, unit="J", quantity="Energy per token")
-        return save(figure, path)
-
-
-def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
-    """Return a figure of the step time of every system above its energy per token, both by part.
-
-    Parameters
-    ----------
-    records : sequence of mapping
-        One per system, as `step_time_bars` and `energy_bars` take them.
-
-    Raises
-    ------
-    HeliographError
-        As `step_time_bars`.
-    """
-    time = parts_of(records, "time_by_category_s")
-    energy = energy_families(parts_of(records, "energy_by_component_j_per_token"))
-    heights = (_height_in(records, time), _height_in(records, energy))
+    drawn: list[tuple[dict[str, np.ndarray], str, str]] = []
+    if time:
+        drawn.append((parts_of(records, "time_by_category_s"), "s", "Step time"))
+    if energy:
+        parts = energy_families(parts_of(records, "energy_by_component_j_per_token"))
+        drawn.append((parts, "J", "Energy per token"))
+    heights = [_height_in(records, parts) for parts, _, _ in drawn]
     with styled():
         figure = new_figure(sum(heights))
-        panels: Any = figure.subfigures(2, 1, height_ratios=heights)  # an array, for more than one
-        _stacked_bars(panels[0], records, time, unit="s", quantity="Step time")
-        _stacked_bars(panels[1], records, energy, unit="J", quantity="Energy per token")
+        panels: Any = [figure]
+        if len(drawn) > 1:
+            panels = figure.subfigures(len(drawn), 1, height_ratios=heights)
+        for panel, (parts, unit, quantity) in zip(panels, drawn, strict=True):
+            _stacked_bars(panel, records, parts, unit=unit, quantity=quantity)
     return figure
 
 

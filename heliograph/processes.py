@@ -27,7 +27,14 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.files import ctrl_c_later
@@ -51,7 +58,10 @@ def reporting() -> Iterator[OnProgress]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()),
+        *(TimeElapsedColumn(), TimeRemainingColumn()),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("", total=None)
 
@@ -62,23 +72,42 @@ def reporting() -> Iterator[OnProgress]:
 
 
 class _Lines:
-    """Progress as lines of a log, at most one every `LINE_EVERY_S` and only where the numbers changed."""
+    """Progress as lines of a log, at most one every `LINE_EVERY_S` and only where the numbers changed.
+
+    Each tells the time left at the pace since the count began or was continued.
+    """
 
     def __init__(self) -> None:
-        self._shown: tuple[int, int] | None = None
-        self._next_s = 0.0
+        self._shown = (-1, -1)
+        self._first = 0
+        self._start_s = self._next_s = 0.0
 
     def __call__(self, label: str, done: int, total: int) -> None:
         now = time.monotonic()
+        if total != self._shown[1]:
+            self._first, self._start_s = done, now
         if (done, total) == self._shown or (now < self._next_s and done < total):
             return
         self._shown, self._next_s = (done, total), now + LINE_EVERY_S
-        sys.stderr.write(f"{label}: {done} of {total}\n")
+        left = ""
+        if self._first < done < total:
+            left_s = (now - self._start_s) / (done - self._first) * (total - done)
+            left = f", {_duration(left_s)} left"
+        sys.stderr.write(f"{label}: {done} of {total}{left}\n")
         sys.stderr.flush()
 
 
 LINE_EVERY_S = 2.0
 """Shortest time between two lines of progress; a choice."""
+
+
+def _duration(seconds: float) -> str:
+    """Return a time as text in hours and minutes, minutes and seconds, or seconds."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
 
 
 Job = TypeVar("Job")

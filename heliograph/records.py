@@ -299,7 +299,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             stream.write(raw)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
     except OSError as error:
         if temporary is not None:
@@ -327,19 +329,10 @@ def _reason(error: OSError) -> str:
             return f"{error.strerror or error}"
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 CACHE = 1
 """Version of stored training runs; part of their keys."""
-MAX_EVENTS = 200_000
-"""Most events that a trace file holds; some 40 MB, which Perfetto still opens."""
 
 _PACKAGES = ("numpy", "scipy", "simpy", "networkx", "torch", "matplotlib", "rich")
-_REQUIRED_EVENT_KEYS = ("name", "ph", "ts", "pid")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -508,14 +501,9 @@ def check_same_run(directory: Path, config: Mapping[str, Any]) -> None:
     HeliographError
         If the configurations differ.
     """
-    try:
-        before = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return
-    asked = json.loads(canonical_json(config))
-    if (directory / SUMMARY).exists() and any(
-        before.get(key) != asked[key] for key in asked if key != "systems"
-    ):
+    before, asked = _object_in(directory / CONFIG), json.loads(canonical_json(config))
+    differs = any(before.get(key) != asked[key] for key in asked if key != "systems")
+    if before and differs and (directory / SUMMARY).exists():
         raise _holds_another(directory)
 
 
@@ -565,111 +553,55 @@ _MOST_NAMED = 3
 
 def standing_record(path: Path) -> dict[str, Any] | None:
     """Return the record that stands in a file; None where nothing does that could be one."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and "schema" in found else None
+    found = _object_in(path)
+    return found if "schema" in found else None
 
 
 def _holds_another(directory: Path) -> HeliographError:
     return HeliographError(f"{directory} holds another run; name another directory with --out, or remove it")
 
 
-@dataclass(frozen=True)
-class RunWriter:
-    """Writes the files of one run; a finished run of another configuration is never overwritten.
+def reserve_directory(directory: Path, identity: str) -> None:
+    """Make the directory of a run, and lock it until `unlock` or the end of this process.
 
-    The directory is this process's until the summary is written, or until the process ends.
+    Parameters
+    ----------
+    directory : pathlib.Path
+        Where the files of the run will go.
+    identity : str
+        Hash of its configuration, see `fingerprint`; the same run may be written again.
 
     Raises
     ------
     HeliographError
-        If the directory cannot be made, another process writes into it, or it holds another run.
+        If the directory cannot be made, another process writes into it, or it holds another finished run.
     """
+    make_directory(directory)
+    lock(directory)
+    if (directory / SUMMARY).exists() and _object_in(directory / SUMMARY).get("fingerprint") != identity:
+        unlock(directory)
+        raise _holds_another(directory)
 
-    directory: Path
-    """Where the files go; made if missing."""
-    fingerprint: str
-    """Hash of the configuration, see `fingerprint`; the same run may be written again."""
 
-    def __post_init__(self) -> None:
-        make_directory(self.directory)
-        lock(self.directory)
-        finished = self.directory / SUMMARY
-        if finished.exists() and _fingerprint_in(finished) != self.fingerprint:
-            unlock(self.directory)
-            raise _holds_another(self.directory)
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write a record as indented canonical JSON."""
+    write_atomically(path, canonical_json(content, indent=1) + "\n")
 
-    @contextmanager
-    def whole(self) -> Iterator[RunWriter]:
-        """Yield a writer whose files come into the directory when all are there, or not at all."""
-        with whole(self.directory, SUMMARY) as aside:
-            try:
-                yield RunWriter(aside, self.fingerprint)
-            finally:
-                unlock(aside)
-        unlock(self.directory)
 
-    def write_summary(self, summary: Mapping[str, object]) -> Path:
-        """Write ``summary.json``; only the field ``created`` differs between runs of one configuration.
+def write_summary(directory: Path, identity: str, summary: Mapping[str, object]) -> None:
+    """Write ``summary.json``; only the field ``created`` differs between runs of one configuration."""
+    content = {"schema": SCHEMA, "fingerprint": identity, **plain(summary, "summary")}
+    content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+    write_json(directory / SUMMARY, content)
 
-        It is the mark of a finished run, so write it last.
-        """
-        content = {"schema": SCHEMA, "fingerprint": self.fingerprint, **plain(summary, "summary")}
-        content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-        path = self._write_json(SUMMARY, content)
-        unlock(self.directory)
-        return path
 
-    def write_config(self, config: Mapping[str, object]) -> Path:
-        """Write ``config.json`` (see `configuration`)."""
-        return self._write_json(CONFIG, config)
-
-    def write_table(self, name: str, rows: Sequence[Mapping[str, object]]) -> Path:
-        """Write rows of the same columns as a CSV file."""
-        path = self.directory / name
-        write_atomically(path, csv_text(rows))
-        return path
-
-    def write_trace(self, events: Sequence[Mapping[str, object]]) -> Path:
-        """Write ``trace.json`` in the Chrome format that Perfetto opens.
-
-        Parameters
-        ----------
-        events : sequence of mapping
-            Each with ``name``, ``ph``, ``ts`` (microseconds) and ``pid``; at most `MAX_EVENTS` are written,
-            and a last instant event says how many were left out.
-
-        Raises
-        ------
-        HeliographError
-            If an event lacks a key.
-        """
-        for index, event in enumerate(events):
-            missing = [key for key in _REQUIRED_EVENT_KEYS if key not in event and event.get("ph") != "M"]
-            if missing:
-                msg = f"trace event {index} lacks '{missing[0]}'; every event needs it"
-                raise HeliographError(msg)
-        kept = list(events[:MAX_EVENTS])
-        if len(events) > MAX_EVENTS:
-            note = f"{len(events) - MAX_EVENTS} later events left out"
-            kept.append({"name": note, "ph": "i", "ts": kept[-1].get("ts", 0), "pid": 0, "tid": 0, "s": "g"})
-        path = self.directory / "trace.json"
-        whole = {
-            "displayTimeUnit": "ms",
-            "traceEvents": kept,
-        }  # plain but for what an event may hold by chance
-        text = json.dumps(
-            whole, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=plain
-        )
-        write_atomically(path, text)
-        return path
-
-    def _write_json(self, name: str, content: Mapping[str, object]) -> Path:
-        path = self.directory / name
-        write_atomically(path, canonical_json(content, indent=1) + "\n")
-        return path
+def write_trace(path: Path, events: Sequence[Mapping[str, object]]) -> None:
+    """Write events in the Chrome format that Perfetto opens."""
+    trace = {"displayTimeUnit": "ms", "traceEvents": list(events)}
+    text = json.dumps(
+        trace, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=plain
+    )  # quicker than `canonical_json`: events are plain but for what one may hold by chance
+    write_atomically(path, text)
 
 
 @dataclass(frozen=True)
@@ -697,16 +629,9 @@ class TrainingCache:
 
     def load(self, key: str) -> dict[str, Any] | None:
         """Return the stored curves, or None if there are none or the file is damaged."""
-        try:
-            content = json.loads((self.directory / f"{key}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        whole = (
-            isinstance(content, dict)
-            and content.get("key") == key
-            and isinstance(content.get("curves"), dict)
-        )
-        return content["curves"] if whole else None
+        content = _object_in(self.directory / f"{key}.json")
+        curves = content.get("curves")
+        return curves if content.get("key") == key and isinstance(curves, dict) else None
 
     def store(self, key: str, curves: Mapping[str, object]) -> None:
         """Store the curves of a finished run.
@@ -720,12 +645,13 @@ class TrainingCache:
         write_atomically(self.directory / f"{key}.json", canonical_json({"key": key, "curves": curves}))
 
 
-def _fingerprint_in(path: Path) -> object:
+def _object_in(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; empty where there is no file, or no object in it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return content.get("fingerprint") if isinstance(content, dict) else None
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _cell(value: object) -> object:

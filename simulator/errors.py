@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeGuard, TypeVar
@@ -24,6 +24,7 @@ PACKAGES = ("electronic", "experiments", "heliograph", "optical", "simulator", "
 MOST_TOLD = 60
 """Most characters of a wrong value in a message."""
 RepeatedT = TypeVar("RepeatedT")
+TextT = TypeVar("TextT", bound=StrEnum)
 
 
 class HeliographError(Exception):
@@ -149,6 +150,20 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     shown = ", ".join(choices[:MOST_SHOWN]) + (", ..." if len(choices) > MOST_SHOWN else "")
     plural = {"policy": "policies", "basis": "bases", "study": "studies"}.get(noun, f"{noun}s")
     return f"known {plural}: {shown or 'none'}"
+
+
+def member_named(kind: type[TextT], name: object, noun: str) -> TextT:
+    """Return the member of an enumeration of texts that a user names.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that text; `noun` says what it would be.
+    """
+    if name not in list(kind):
+        msg = f"no {noun} {name!r:.60}; {nearest(str(name), list(kind), noun=noun)}"
+        raise ParameterError(msg)
+    return kind(str(name))
 
 
 def told(value: object) -> str:

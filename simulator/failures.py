@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.errors import ParameterError, RouteError, check_range
+from simulator.errors import Checked, Efficiency, ParameterError, RouteError
 from simulator.fabric import Fabric, Loads, PortOwner, Ports
 from simulator.interfaces import Circuits, Flows, LinkGraph, Wiring
 from simulator.topology.graphs import port_links, switch_links
@@ -139,7 +139,7 @@ def _check(kind: str, numbers: Sequence[int], known: range, fabric: Fabric) -> N
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(Checked):
     """Failure of links, endpoints or circuit ports at an instant of a run.
 
     A failed port counts by its link, a failed switch by its links, a failed accelerator or node by its
@@ -154,7 +154,7 @@ class Failure:
     """Endpoints that fail, with the links that leave them."""
     ports: tuple[int, ...] = ()
     """Circuit ports that fail, in both directions (`simulator.fabric.Ports`)."""
-    share: float = 1.0
+    share: Efficiency = 1.0
     """Share of each link's capacity that is lost, dimensionless; below 1 if a link stands for several
     parallel ones of which some fail."""
     repair_s: float | None = None
@@ -165,15 +165,10 @@ class Failure:
     """Time from the failure until the spares have taken over."""
 
     def __post_init__(self) -> None:
-        for name in ("time_s", "takeover_s"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0.0:
-                msg = f"failure: {name} must be finite and at least 0; got {value}"
-                raise ParameterError(msg)
+        super().__post_init__()
         if not self.links and not self.endpoints and not self.ports:
             msg = f"failure at {self.time_s:g} s: name the links or the endpoints or the ports that fail"
             raise ParameterError(msg)
-        check_range(self, "share", high=1.0, open_low=True)
         if self.share < 1.0 and (self.endpoints or self.ports):
             msg = f"failure at {self.time_s:g} s: only links can lose a share ({self.share:g}) of themselves"
             raise ParameterError(msg)

@@ -249,8 +249,13 @@ def _check_content(content: Any, path: Path, text: str) -> None:  # noqa: ANN401
             raise ParameterError(msg)
 
 
+def line_at(text: str, place: int) -> int:
+    """Return the line, from 1, of a place in a text."""
+    return text.count("\n", 0, place) + 1
+
+
 def _lines_of(text: str, pattern: str) -> list[int]:
-    return [text.count("\n", 0, found.start()) + 1 for found in re.finditer(pattern, text)]
+    return [line_at(text, found.start()) for found in re.finditer(pattern, text)]
 
 
 def _too_deep(path: Path) -> NoReturn:
@@ -410,12 +415,20 @@ def naming(path: Path, key: str) -> Iterator[None]:
     try:
         yield
     except HeliographError as error:
-        line = line_of(path.read_text(encoding="utf-8-sig"), key)
-        where = f"{path.name}:{line}" if line else path.name
-        within = key.partition(".")[2] or key
-        named = str(error).startswith((f"{key}:", f"{key} ", f"{within}:")) or f"'{key}'" in str(error)
-        msg = f"{where}: {error}" if named else f"{where}: {key}: {error}"
-        raise type(error)(msg) from None
+        raise type(error)(_at_key(path, key, str(error))) from None
+
+
+def refuse_key(path: Path, key: str, sentence: str) -> NoReturn:
+    """Raise `ParameterError` for a key of a TOML file, with file and line as `naming` adds them."""
+    raise ParameterError(_at_key(path, key, sentence))
+
+
+def _at_key(path: Path, key: str, sentence: str) -> str:
+    line = line_of(path.read_text(encoding="utf-8-sig"), key)
+    where = f"{path.name}:{line}" if line else path.name
+    within = key.partition(".")[2] or key
+    named = sentence.startswith((f"{key}:", f"{key} ", f"{within}:")) or f"'{key}'" in sentence
+    return f"{where}: {sentence}" if named else f"{where}: {key}: {sentence}"
 
 
 def line_of(text: str, key: str) -> int:
@@ -450,9 +463,7 @@ def flattened(content: Mapping[str, Any], path: Path, prefix: str = "") -> list[
         if isinstance(value, Mapping):
             found += flattened(value, path, f"{where}.")
         elif isinstance(value, bool) or not isinstance(value, int | float | str):
-            with naming(path, where):
-                msg = f"key '{where}' must be a number or text; got {value!r}"
-                raise ParameterError(msg)
+            refuse_key(path, where, f"key '{where}' must be a number or text; got {value!r}")
         else:
             found.append(Change(key=where, value=value, file=path))
     return found

@@ -218,6 +218,11 @@ class Wiring:
         """Number of vertices, up to the last one that a link touches."""
         return int(max(self.tails.max(initial=-1), self.heads.max(initial=-1))) + 1
 
+    def part(self, links: np.ndarray) -> Wiring:
+        """Return some of the links, by their numbers or a mask, over the same vertices."""
+        columns = ("tails", "heads", "capacity_bytes_per_s", "latency_s")
+        return Wiring(**{name: getattr(self, name)[links] for name in columns})
+
     def graph(self) -> LinkGraph:
         """Return capacities and latencies for the engine, as read-only arrays."""
         capacity, latency = self.capacity_bytes_per_s.astype(float), self.latency_s.astype(float)

@@ -27,7 +27,7 @@ volume 3, section 6.4, theorem S)."""
 MOST_PASSES = 1000
 """Most iterations of the scaling of rows and columns in `_skew_matrix`."""
 _HALVINGS = 200
-"""Steps of the bisection in `load_ratio`; past double precision."""
+"""Steps of the bisection in `geometric_loads`; past double precision."""
 BALANCED = 1e-9
 """Tolerance of the column sums, over the mean column."""
 
@@ -99,40 +99,25 @@ class Skew:
         return traffic.T if self.returns else traffic
 
 
-def load_ratio(count: int, peak: float) -> float:
-    """Return the ratio of a geometric series of `count` loads whose first is `peak` times their mean.
-
-    Parameters
-    ----------
-    count : int
-        Number of loads.
-    peak : float
-        Largest load over the mean, 1 to `count`.
+def geometric_loads(count: int, peak: float) -> tuple[float, ...]:
+    """Return `count` loads of mean 1 that fall geometrically from `peak`, 1 to `count`.
 
     Notes
     -----
     With a single parameter, geometric loads reach from equal ones (ratio 1) to a single one that has all
     (ratio 0). The root r of peak = count (1 - r) / (1 - r^count) is found by bisection.
     """
+
+    def first(ratio: float) -> float:
+        """Return the first of `count` loads of mean 1 that fall by a ratio."""
+        return count / math.fsum(ratio**power for power in range(count))
+
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if _peak(count, middle) > peak:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _peak(count: int, ratio: float) -> float:
-    """Return the largest of `count` geometric loads of mean 1 with a ratio of neighbours."""
-    return count / math.fsum(ratio**power for power in range(count))
-
-
-def geometric_loads(count: int, peak: float) -> tuple[float, ...]:
-    """Return `count` loads of mean 1 that fall geometrically from `peak`."""
-    ratio = load_ratio(count, peak)
-    return tuple(_peak(count, ratio) * ratio**power for power in range(count))
+        low, high = (middle, high) if first(middle) > peak else (low, middle)
+    ratio = (low + high) / 2
+    return tuple(first(ratio) * ratio**power for power in range(count))
 
 
 @lru_cache(maxsize=64)

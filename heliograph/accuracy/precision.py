@@ -234,15 +234,11 @@ def precision_table(core: Core, lengths: Sequence[int] = LENGTHS) -> tuple[Preci
             }
             core_db = predicted(spec, operands, length, rows=ROWS, columns=ROWS).snr_db
             rows.append(PrecisionRow(operands=kind, length=length, core_db=core_db, formats_db=formats))
-    return (*rows, _captured_row(core))
-
-
-def _captured_row(core: Core) -> PrecisionRow:
-    """Return the precision on all `captured_products` together."""
     products = captured_products()
     formats = {name: format_precision(FORMATS[name], products).snr_db for name in SHOWN_FORMATS}
     core_db = core_precision(core, products).snr_db
-    return PrecisionRow(operands=OperandKind.CAPTURED, length=None, core_db=core_db, formats_db=formats)
+    captured = PrecisionRow(operands=OperandKind.CAPTURED, length=None, core_db=core_db, formats_db=formats)
+    return (*rows, captured)
 
 
 CAPTURED_LAYERS = 2

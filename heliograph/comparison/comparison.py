@@ -8,7 +8,6 @@ arithmetic, and return a `Comparison`, which `write` puts into a directory.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,15 +33,23 @@ from heliograph.comparison.ranges import Ranges, check_kinds, contests, ranges_o
 from heliograph.parameters import status_counts, tables
 from heliograph.processes import OnProgress, of_part, run_all, unheard
 from heliograph.records import (
-    MAX_EVENTS,
-    RunWriter,
+    CONFIG,
+    SUMMARY,
     TrainingCache,
     check_same_run,
     configuration,
+    csv_text,
     fingerprint,
     new_run_directory,
     part_rows,
+    reserve_directory,
     row_of,
+    unlock,
+    whole,
+    write_atomically,
+    write_json,
+    write_summary,
+    write_trace,
 )
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import StepResult, run_at_target, step_graph, system_of
@@ -62,7 +69,7 @@ from heliograph.workload import ModelLike, PlanLike, check_format_used, plan_for
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
+from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError, member_named
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
@@ -436,7 +443,7 @@ def compare(
     common = given or choose_plan(Request(), config, built)
     all_run_common = given is not None or _takes_default_plan(Request(), config)
     searched = _searchable(config) and (search or not all_run_common)
-    minimised = Objective.named(objective)
+    minimised = member_named(Objective, objective, "objective")
     _check_objective_used(minimised, config, searched=searched)
     request = Request(
         model=config.name,
@@ -518,32 +525,20 @@ def _check_objective_used(objective: Objective, config: TransformerConfig, *, se
     raise ParameterError(msg)
 
 
+@dataclass(kw_only=True)
 class _ProgressMeter:
-    """Progress of steps and searches, with an estimate of the remaining time once one is done.
+    """Progress of steps and searches."""
 
-    Parameters
-    ----------
-    progress : callable
-        Called with a label, the number of steps and searches done, and the number in all.
-    total : int
-        Number of steps and searches.
-    """
-
-    def __init__(self, progress: OnProgress, total: int) -> None:
-        self.done = 0
-        self.in_other_processes = 0.0
-        """Searches that other processes have done of those they are at: half of each, on average."""
-        self._progress = progress
-        self._total = total
-        self._start_s = time.monotonic()
+    progress: OnProgress
+    """Called with a label, the number of steps and searches done, and the number in all."""
+    total: int
+    """Number of steps and searches."""
+    done: int = 0
+    """Number of those that are done."""
 
     def show(self, label: str) -> None:
         """Show what is being done."""
-        if 0 < self.done < self._total:
-            done = min(self.done + self.in_other_processes, float(self._total))
-            left_s = (time.monotonic() - self._start_s) / done * (self._total - done)
-            label += f", about {left_s:.0f} s left"
-        self._progress(label, self.done, self._total)
+        self.progress(label, self.done, self.total)
 
     def show_for(self, system: str, doing: str) -> None:
         """Show what is being done for a system."""
@@ -692,10 +687,7 @@ def search_all(
         ]
 
     if share:
-        groups = _grouped(list(jobs.values()))
-        others = min(os.cpu_count() or 1, len(groups)) - 1
-        meter.in_other_processes = others * len(jobs) / len(groups) / 2.0
-        run_all(groups, _search_group, keep, lambda: _grouped(second_round()))
+        run_all(_grouped(list(jobs.values())), _search_group, keep, lambda: _grouped(second_round()))
     else:
         prices = Prices()
         for jobs_of_round in (lambda: list(jobs.values()), second_round):
@@ -735,7 +727,8 @@ def _run_comparison(
     """
     empty = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
     stepped(empty)
-    meter = _ProgressMeter(progress, len(built.systems) * (bool(request.plan) + search))
+    total = len(built.systems) * (bool(request.plan) + search)
+    meter = _ProgressMeter(progress=progress, total=total)
     results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
     if request.plan:
@@ -829,8 +822,8 @@ def _configuration(comparison: Comparison) -> dict[str, Any]:
     )
 
 
-def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
-    """Make the directory of a run; called before the training, so that an error comes before it.
+def reserve(comparison: Comparison, out: Path | None) -> Path:
+    """Make and return the directory of a run; called before the training, so that an error comes before it.
 
     Parameters
     ----------
@@ -845,7 +838,9 @@ def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
         If it cannot be made, or holds another run.
     """
     root, name = Path("results"), f"{comparison.config.name}-{comparison.request.accelerators}"
-    return RunWriter(out or new_run_directory(root, name), fingerprint(_configuration(comparison)))
+    directory = out or new_run_directory(root, name)
+    reserve_directory(directory, fingerprint(_configuration(comparison)))
+    return directory
 
 
 def check_free(comparison: Comparison, out: Path | None) -> None:
@@ -870,29 +865,25 @@ def write(comparison: Comparison, out: Path | None) -> Path:
     HeliographError
         If they cannot be written, or the directory holds another run.
     """
-    from heliograph.figures import (  # noqa: PLC0415 - matplotlib takes its time
-        energy_bars,
-        loss_curves,
-        save,
-        step_time_bars,
-    )
+    from heliograph.figures import loss_curves, save, step_figure  # noqa: PLC0415 - matplotlib takes its time
 
-    run = reserve(comparison, out)
-    records = comparison.records()
-    with run.whole() as writer:
-        writer.write_config(_configuration(comparison))
-        writer.write_table("systems.csv", comparison.rows())
-        writer.write_table("table.csv", comparison.parts())
+    directory = reserve(comparison, out)
+    records, configured = comparison.records(), _configuration(comparison)
+    with whole(directory, SUMMARY) as aside:
+        write_json(aside / CONFIG, configured)
+        write_atomically(aside / "systems.csv", csv_text(comparison.rows()))
+        write_atomically(aside / "table.csv", csv_text(comparison.parts()))
         if comparison.ranges:
-            writer.write_table("ranges.csv", comparison.ranges.rows())
-            save(comparison.ranges.plot(), writer.directory / "ranges.png")
-        step_time_bars(records, writer.directory / "step_time.png")
-        energy_bars(records, writer.directory / "energy.png")
+            write_atomically(aside / "ranges.csv", csv_text(comparison.ranges.rows()))
+            save(comparison.ranges.plot(), aside / "ranges.png")
+        save(step_figure(records, energy=False), aside / "step_time.png")
+        save(step_figure(records, time=False), aside / "energy.png")
         if comparison.accuracies:
-            loss_curves(comparison.curves(), writer.directory / "loss.png")
-        writer.write_trace(_events(comparison.results))
-        writer.write_summary(comparison.summary())
-    return run.directory
+            loss_curves(comparison.curves(), aside / "loss.png")
+        write_trace(aside / "trace.json", _events(comparison.results))
+        write_summary(aside, fingerprint(configured), comparison.summary())
+    unlock(directory)
+    return directory
 
 
 def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
@@ -909,5 +900,7 @@ def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
     return events
 
 
+MAX_EVENTS = 200_000
+"""Most events in the common trace; some 40 MB, which Perfetto still opens."""
 PROCESSES_PER_SYSTEM = 10_000
 """Distance between the process numbers of two systems in the common trace."""

@@ -18,7 +18,7 @@ from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
 from simulator.collectives.lines import FreeLines, LinePrices, StandingLines
 from simulator.engine.lookahead import short_s
-from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.errors import ParameterError, WorkloadError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
 from simulator.layout import Axis
@@ -176,8 +176,10 @@ def _sums_wait(costs: PlanCosts, plans: PlanArrays, users: _CircuitUsers, dark_s
     # With two stages, circuits of traffic inside the passes may carry the sums, too. With more, a send finds
     # both of its ends free only after the sums: that sums wait for sends is nearer to what the engine does.
     waits &= (users.sums | turning["pp"]) & (~users.inside | clashes["dpcp"] | (plans["pp"] > 2))
-    too_short: np.ndarray = users.inside & users.sums & _piece_is_short(costs.arrays, dark_s)
-    return waits | too_short
+    # Ports do not leave a pass's exchanges for a sum whose pieces are too short.
+    piece_s = costs.arrays.sum_s.max(axis=1) / (costs.arrays.pieces * costs.arrays.chunks)
+    waits |= users.inside & users.sums & (piece_s < short_s(dark_s))
+    return waits
 
 
 def _turns_per_microbatch(
@@ -244,12 +246,6 @@ def _turns_of_sends(costs: PlanCosts, sharded: np.ndarray) -> np.ndarray:
     return np.where(sharded, costs.crossing * (arrays.stages - 1) + 1.0, 0.0) + sums
 
 
-def _piece_is_short(arrays: StepArrays, dark_s: float) -> np.ndarray:
-    """Return whether the sum of one piece is too short for ports to leave a pass's exchanges for it."""
-    piece_s = arrays.sum_s.max(axis=1) / (arrays.pieces * arrays.chunks)
-    return np.asarray(piece_s < short_s(dark_s))
-
-
 def _turn_s(fabric: Fabric, ports: np.ndarray) -> np.ndarray:
     """Return the time of a turn that moves these numbers of ports at once, until the last carries light."""
     counts, index = np.unique(np.rint(ports).astype(int), return_inverse=True)
@@ -293,14 +289,6 @@ class Objective(StrEnum):
                 "to nodes or edges of the file"
             )
             raise ParameterError(msg)
-
-    @classmethod
-    def named(cls, name: str) -> Objective:
-        """Return the objective of a name; raise `ParameterError` if there is none."""
-        if name not in list(cls):
-            msg = f"no objective {name!r:.60}; {nearest(str(name), list(cls), noun='objective')}"
-            raise ParameterError(msg)
-        return cls(name)
 
 
 _COLUMNS: Mapping[Objective, str] = MappingProxyType(

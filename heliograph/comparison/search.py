@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -42,7 +41,7 @@ from heliograph.workload import (
 )
 from heliograph.workload import model as model_of
 from simulator.engine.simulation import Simulation
-from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.errors import ParameterError, WorkloadError, member_named, nearest
 from simulator.fabric import CircuitPolicy
 from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
@@ -295,7 +294,7 @@ def search(
     HeliographError
         For unknown names, values that a search does not try, and where no plan fits.
     """
-    objective = Objective.named(objective)
+    objective = member_named(Objective, objective, "objective")
     if not isinstance(plan, str | Mapping):
         msg = f"plan must be text or a mapping of what all plans share, such as 'tp=8'; got {plan!r:.60}"
         raise ParameterError(msg)
@@ -383,14 +382,11 @@ def rank_and_run(
         progress=progress,
     )
     total = len(found.waiting)
-    start_s = time.monotonic()
     while found.waiting:
         one, done = found.waiting[0], total - len(found.waiting)
 
         def say(doing: str, name: str = one.topology, done: int = done) -> None:
-            left_s = (time.monotonic() - start_s) / done * (total - done) if done else 0.0
-            about = f", about {left_s:.0f} s left" if done else ""
-            progress(f"engine, {name}, {doing}{about}", done, total)
+            progress(f"engine, {name}, {doing}", done, total)
 
         best = run_candidate(one, config, found.objective, say)
         found.keep(rescheduled(best, config, found.objective, say) if any_schedule else best)

@@ -24,14 +24,12 @@ _SHADES = (
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
     """Return the CSS colour of every part."""
-    return {
-        name: _shaded(f"var(--c{PALETTE.index(colour)})", _SHADES[HATCHES.index(hatch)])
-        for name, (colour, hatch) in zip(names, looks_of(names), strict=True)
-    }
-
-
-def _shaded(colour: str, shade: str) -> str:
-    return f"color-mix(in srgb, {colour} {shade})" if shade else colour
+    colours = {}
+    for name, (plain, hatch) in zip(names, looks_of(names), strict=True):
+        colours[name] = f"var(--c{PALETTE.index(plain)})"
+        if shade := _SHADES[HATCHES.index(hatch)]:
+            colours[name] = f"color-mix(in srgb, {colours[name]} {shade})"
+    return colours
 
 
 WIDTH = 440.0
@@ -292,7 +290,8 @@ class _Axis:
     def told(self, value: float, unit: str) -> str:
         """Return the text of a tick; on a logarithmic axis each tick has a prefix of its own."""
         if self.logarithmic and unit in PREFIXED:
-            return format_tick(value, unit)
+            prefix, factor = prefix_of(value)
+            return f"{value / factor:.3g} {prefix}{unit}"
         largest = max(abs(self.low), abs(self.high))
         digits = (
             4
@@ -322,12 +321,6 @@ FACTORS = 3
 """Least number of equal ratios for values to count as a logarithmic range; a choice."""
 PREFIXED = ("s", "J", "W", "B", "Hz", "m", "A", "V", "J/token")
 """Units that take a prefix on an axis."""
-
-
-def format_tick(value: float, unit: str) -> str:
-    """Return a round value with its prefix: ``20 mW``."""
-    prefix, factor = prefix_of(value)
-    return f"{value / factor:.3g} {prefix}{unit}"
 
 
 def _axis_name(axis: _Axis, name: tuple[str, str]) -> str:

@@ -585,13 +585,8 @@ def _cell_of(shown: str, key: str) -> Cell:
     """Return the cell of a value's text: a `Number` if it begins with a digit, else the text."""
     if _NUMBER.match(shown) is None:
         return shown
-    return Number(text=shown, value=_sorted_by(shown), key=key)
-
-
-def _sorted_by(shown: str) -> float | None:
-    """Return the number at the beginning of a text, or None if its unit has an SI prefix."""
-    found = _PLAIN.fullmatch(shown)
-    return float(found[1].replace(",", "")) if found else None
+    plain = _PLAIN.fullmatch(shown)  # else its unit has an SI prefix, and it is not sorted
+    return Number(text=shown, value=float(plain[1].replace(",", "")) if plain else None, key=key)
 
 
 _NUMBER = re.compile(r"[-+\u2013]?\d")

@@ -52,7 +52,7 @@ from heliograph.workload import (
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import HeliographError, LinkError, ParameterError, nearest
+from simulator.errors import HeliographError, LinkError, ParameterError, member_named, nearest
 from simulator.parameter_tree import path_of, quantity, reader_of, replace_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
@@ -151,7 +151,7 @@ class StepWork:
         every = {**self.fixed, **inputs}
         whole = every.get(PLAN, self.plan)
         swept_keys = {
-            name.partition(".")[2]: _plan_value(value)
+            name.partition(".")[2]: _whole(value)
             for name, value in every.items()
             if name.startswith(f"{PLAN}.")
         }
@@ -220,7 +220,7 @@ def _plan_search(plan: PlanLike | None) -> _PlanSearch | None:
         return None
     from heliograph.comparison.plan_estimates import Objective  # noqa: PLC0415 - a search alone needs it
 
-    objective = Objective.named(str(pairs.pop(BEST) or Objective.TIME))
+    objective = member_named(Objective, str(pairs.pop(BEST) or Objective.TIME), "objective")
     if searched := [key for key in pairs if key in COLUMNS]:
         msg = f"plan: {searched[0]} is searched where the plan is '{BEST}'; leave it out, or name the plan"
         raise ParameterError(msg)
@@ -230,11 +230,6 @@ def _plan_search(plan: PlanLike | None) -> _PlanSearch | None:
 def asks_for_best(work: Work) -> bool:
     """Return whether a sweep searches the best plan of each point."""
     return isinstance(work, StepWork) and _plan_search(work.plan_of({})) is not None
-
-
-def _plan_value(value: Value) -> str:
-    """Return a value of a plan's key as text; a whole number without its point."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _plan_words(plan: PlanLike | None) -> str:
@@ -367,7 +362,7 @@ def _part_digests(system: System) -> list[str]:
     return sorted(digests)
 
 
-def _whole(value: object) -> Any:  # noqa: ANN401 - a number of accelerators, however it was written
+def _whole(value: object) -> Any:  # noqa: ANN401 - a number of accelerators or of a plan, however written
     """Return an int where a value is a whole number or its text; else the value, to be refused later."""
     if isinstance(value, str) and value.strip().replace("_", "").isdigit():
         return int(value)
@@ -573,16 +568,13 @@ def sweep(
         msg = f"where is a condition or a list of them, such as 'plan.tp * plan.dp == 16'; got {where!r:.60}"
         raise ParameterError(msg)
     space = Space(axes=tuple(axes), where=(where,) if isinstance(where, str) else tuple(where))
-    if engine not in list(Engine):
-        msg = f"no engine {engine!r:.60}; {nearest(str(engine), list(Engine), noun='engine')}"
-        raise ParameterError(msg)
     if store is not None and not isinstance(store, str | Path):
         msg = f"store is the path of an SQLite file; got {store!r:.60}"
         raise ParameterError(msg)
     execution = Execution(
         store=None if store is None else Path(store),
         workers=workers,
-        engine=Engine(engine),
+        engine=member_named(Engine, engine, "engine"),
         scheduler=scheduler,
         retry_failed=retry_failed,
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -44,7 +43,7 @@ from heliograph.sweeps.work import (
     host_and_port,
     in_processes,
     in_si,
-    in_this_process,
+    outcome_of,
     usual_workers,
 )
 from simulator.errors import HeliographError, ParameterError, is_number, nearest, repeated
@@ -341,9 +340,8 @@ class Execution:
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             msg = f"workers must be a whole number of at least 1; got {self.workers!r:.60}"
             raise ParameterError(msg)
-        if self.scheduler is not None and not _is_address(self.scheduler):
-            msg = f"a scheduler's address is text such as tcp://HOST:8786; got {self.scheduler!r:.60}"
-            raise ParameterError(msg)
+        if self.scheduler is not None:
+            host_and_port(self.scheduler)
         if self.scheduler is not None and self.engine is not Engine.DASK:
             msg = "a scheduler's address is for the engine dask; add --engine dask"
             raise ParameterError(msg)
@@ -393,21 +391,13 @@ class Execution:
             on_cluster(work, jobs, keep, wanted, address=self.scheduler, workers=self.workers)
             return
         workers = min(self.workers or usual_workers(len(jobs)), len(jobs))
-        if workers == 1:
-            in_this_process(work, jobs, keep, wanted)
-        else:
+        if workers > 1:
             in_processes(work, jobs, keep, wanted, workers=workers)
-
-
-def _is_address(text: object) -> bool:
-    """Return whether text names a host and a port."""
-    if not isinstance(text, str):
-        return False
-    try:
-        host_and_port(text)
-    except ValueError:
-        return False
-    return True
+            return
+        run_here = work.runner(len(jobs))
+        for key, point in jobs:
+            if wanted(key):
+                keep(key, outcome_of(run_here, work, point))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -471,74 +461,42 @@ def run_sweep(request: SweepRequest, progress: OnProgress = unheard) -> Grid:
         After Ctrl-C; finished points are kept.
     """
     with Store(request.execution.store) as store:
-        sweep = _register(store, request)
-        keys = store.keys(sweep)
         inputs = request.space.inputs()
+        sweep = _register(store, request, inputs)
+        keys = store.keys(sweep)
         finished = store.finished(retried=request.execution.retry_failed)
         todo = {key: point for key, point in zip(keys, inputs, strict=True) if key not in finished}
-        meter = _ProgressMeter(progress, total=len(set(keys)), todo=len(todo))
-        request.execution.run(request.work, todo, store, meter.count)
-        meter.end()
+        total, failed = len(set(keys)), 0
+        done = total - len(todo)
+
+        def count(outcome: Outcome) -> None:
+            nonlocal done, failed
+            done, failed = done + 1, failed + (outcome.status is not Status.DONE)
+            progress(f"sweep, {failed} without a result" if failed else "sweep", done, total)
+
+        progress("sweep", done, total)
+        request.execution.run(request.work, todo, store, count)
+        if done < total:  # another command ran the others meanwhile
+            progress("sweep", total, total)
         return Grid.of(store, sweep, request.work.study, request.space.values())
 
 
-def _register(store: Store, request: SweepRequest) -> str:
-    """Write a sweep and its points to the store unless it has them, and return the sweep's id."""
-    common = request.work.keys([{}])
-    sweep = sha256_of({**request.definition(), "common": common, "code": code_digest()})[:32]
+def _register(
+    store: Store, request: SweepRequest | FrontRequest, inputs: Sequence[Mapping[str, Value]] = ()
+) -> str:
+    """Write a sweep with its points, or a search without any, unless the store has it, and return its id."""
+    work, definition = request.work, request.definition()
+    sweep = sha256_of({**definition, "common": work.keys([{}]), "code": code_digest()})[:32]
     if not store.has_sweep(sweep):
-        inputs = request.space.inputs()
         store.add_sweep(
             sweep,
             name=request.name,
-            study=request.work.study,
-            definition=request.definition(),
-            keys=request.work.keys(inputs),
-            inputs=in_si(request.work, inputs),
+            study=work.study,
+            definition=definition,
+            keys=work.keys(inputs),
+            inputs=in_si(work, inputs),
         )
     return sweep
-
-
-class _ProgressMeter:
-    """Progress of a sweep with an estimate of the remaining time, shown every `SHOWN_EVERY_S` at most."""
-
-    def __init__(self, progress: OnProgress, *, total: int, todo: int) -> None:
-        self._progress, self._total, self._todo = progress, total, todo
-        self._start = self._shown = time.monotonic()
-        self._run = self._failed = 0
-        progress("sweep", total - todo, total)
-
-    def count(self, outcome: Outcome) -> None:
-        """Count one more point."""
-        self._run += 1
-        self._failed += outcome.status is not Status.DONE
-        now = time.monotonic()
-        if now - self._shown >= SHOWN_EVERY_S:
-            self._shown = now
-            left_s = (now - self._start) / self._run * (self._todo - self._run)
-            self._show(f", {_duration(left_s)} left")
-
-    def end(self) -> None:
-        """Show the last line; points that another command ran meanwhile count as done."""
-        self._todo = self._run
-        self._show("")
-
-    def _show(self, suffix: str) -> None:
-        failed = f", {self._failed} without a result" if self._failed else ""
-        self._progress(f"sweep{failed}{suffix}", self._total - self._todo + self._run, self._total)
-
-
-SHOWN_EVERY_S = 0.5
-"""Shortest time between two updates of the progress; a choice."""
-
-
-def _duration(seconds: float) -> str:
-    """Return a time as text in hours and minutes, minutes and seconds, or seconds."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
 
 
 GENERATION = 24
@@ -588,6 +546,17 @@ class FrontRequest:
     def names(self) -> tuple[str, ...]:
         """Names of what varies."""
         return (*self.ranges, *(name for axis in self.zips for name in axis.names))
+
+    def definition(self) -> dict[str, Any]:
+        """Return the search that is asked for, as data that is hashed and stored with it."""
+        return {
+            "name": self.name,
+            "study": self.work.study,
+            "ranges": self.ranges,
+            "zip": self.zips,
+            "where": self.where,
+            "optimise": self.optimise,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -719,28 +688,10 @@ def search_front(request: FrontRequest, progress: OnProgress = unheard) -> Front
     count = len(request.optimise.columns)
     study = optuna.create_study(sampler=sampler, directions=["minimize"] * count)
     with Store(request.execution.store) as store:
-        sweep = _register_search(store, request)
+        sweep = _register(store, request)
         tried = _Search(request, study, optuna.trial.TrialState.FAIL, store, sweep).run(progress)
         values = {name: tuple(dict.fromkeys(point[name] for point in tried)) for name in request.names}
         return Front(grid=Grid.of(store, sweep, request.work.study, values), optimise=request.optimise)
-
-
-def _register_search(store: Store, request: FrontRequest) -> str:
-    """Write a search, so far without points, to the store unless it has it, and return its id."""
-    definition = {
-        "name": request.name,
-        "study": request.work.study,
-        "ranges": request.ranges,
-        "zip": [list(axis.names) for axis in request.zips],
-        "where": request.where,
-        "optimise": request.optimise,
-    }
-    common = request.work.keys([{}])
-    sweep = sha256_of({**definition, "common": common, "code": code_digest(), "zips": request.zips})[:32]
-    store.add_sweep(
-        sweep, name=request.name, study=request.work.study, definition=definition, keys=(), inputs=()
-    )
-    return sweep
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import ParameterError, nearest, plain_number, repeated, told
-from simulator.files import beside, naming, read_toml
+from simulator.files import beside, naming, read_toml, refuse_key
 from simulator.parameter_tree import quantity
 
 CHOICES = ("accelerators", "gpu", "basis", "core", "fabric", "precision")
@@ -450,14 +450,10 @@ def read_study(path: Path) -> StudyFile:
     content = read_toml(path)
     for key in content:
         if key not in _KEYS:
-            with naming(path, key):
-                msg = f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key')}"
-                raise ParameterError(msg)
+            refuse_key(path, key, f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key')}")
     for key in ("study", "name", "store"):
         if not isinstance(content.get(key, ""), str):
-            with naming(path, key):
-                msg = f"it must be text; got {content[key]!r:.60}"
-                raise ParameterError(msg)
+            refuse_key(path, key, f"it must be text; got {content[key]!r:.60}")
     optimise = _read_optimise(path, content.get("optimise"))
     ranges = _read_ranges(path, content.get("sweep", {}), grid=optimise is None)
     zips = tuple(_read_zips(path, content.get("zip", [])))
@@ -465,12 +461,13 @@ def read_study(path: Path) -> StudyFile:
     fixed = {
         key: _number_or_text(path, f"fixed.{key}", value) for key, value in _flat(content.get("fixed", {}))
     }
-    common = {key: _common(path, key, content[key]) for key in COMMON if key in content}
+    common = {key: content[key] for key in COMMON if key in content}
+    for key in (SYSTEM, MODEL):  # files stand beside this one, or in the working directory
+        if isinstance(common.get(key), str):
+            common[key] = beside(path, common[key])
     for key in (*common, *(f"fixed.{name}" for name in fixed)):
         if key.removeprefix("fixed.") in names:
-            with naming(path, key):
-                msg = "it holds at every point and is swept, too; keep one of the two"
-                raise ParameterError(msg)
+            refuse_key(path, key, "it holds at every point and is swept, too; keep one of the two")
     with naming(path, "where"):
         conditions = tuple(_listed(content.get("where", []), "condition"))
         for text in conditions:
@@ -490,10 +487,6 @@ def read_study(path: Path) -> StudyFile:
     )
 
 
-def _common(path: Path, key: str, value: Any) -> Any:  # noqa: ANN401 - as the file has it
-    return beside(path, value) if key in {SYSTEM, MODEL} and isinstance(value, str) else value
-
-
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted name and value of each entry of nested tables; a table {from, to, ...} is a value."""
     for key, value in table.items():
@@ -505,9 +498,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 def _read_ranges(path: Path, table: object, *, grid: bool) -> dict[str, Range | tuple[Value, ...]]:
     if not isinstance(table, Mapping):
-        with naming(path, "sweep"):
-            msg = "it must be a table of names with their values"
-            raise ParameterError(msg)
+        refuse_key(path, "sweep", "it must be a table of names with their values")
     ranges: dict[str, Range | tuple[Value, ...]] = {}
     for name, value in _flat(table):
         with naming(path, f"sweep.{name}"):
@@ -548,9 +539,7 @@ def _read_range(name: str, table: Mapping[str, Any]) -> Range:
 
 def _read_zips(path: Path, tables: object) -> Iterator[Axis]:
     if not isinstance(tables, Sequence) or not all(isinstance(one, Mapping) for one in tables):
-        with naming(path, "zip"):
-            msg = "names that vary together stand under [[zip]], with two brackets"
-            raise ParameterError(msg)
+        refuse_key(path, "zip", "names that vary together stand under [[zip]], with two brackets")
     for table in tables:
         columns: dict[str, tuple[Value, ...]] = {}
         with naming(path, "zip"):
@@ -594,6 +583,4 @@ def _number_or_text(path: Path, key: str, value: object) -> Value:
         return str(value).lower()
     if isinstance(value, int | float | str):
         return value
-    with naming(path, key):
-        msg = f"'{key}' must be a number or text; got {value!r}"
-        raise ParameterError(msg)
+    refuse_key(path, key, f"'{key}' must be a number or text; got {value!r}")

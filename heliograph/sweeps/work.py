@@ -1,7 +1,7 @@
-"""Execution of a sweep's points: in this process, in local processes, or on a Dask cluster.
+"""Execution of a sweep's points, in local processes or on a Dask cluster.
 
-A sweep gives its points to one of `in_this_process`, `in_processes` and `on_cluster`. Each calls a function
-with the key and the `Outcome` of every point as it ends; a point that fails is an outcome like any other.
+A sweep gives its points to `in_processes` or `on_cluster`, or runs them one by one (`outcome_of`). A function
+is called with the key and `Outcome` of every point as it ends; one that fails is an outcome like any other.
 Workers import this file and nothing of optics or training until a point needs it.
 
 Points of a local process or Dask worker that dies go to the others. If the Dask scheduler goes away, the
@@ -187,26 +187,6 @@ def usual_workers(points: int) -> int:
     return max(1, min(os.cpu_count() or 1, points // POINTS_A_PROCESS))
 
 
-def in_this_process(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted) -> None:
-    """Run points one after another in this process.
-
-    Parameters
-    ----------
-    work : Work
-        Calculation of the sweep.
-    jobs : sequence
-        Points to run.
-    keep : callable
-        Called with each outcome.
-    wanted : callable
-        Asked before each point whether it is still to be run.
-    """
-    run = work.runner(len(jobs))
-    for key, inputs in jobs:
-        if wanted(key):
-            keep(key, outcome_of(run, work, inputs))
-
-
 def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *, workers: int) -> None:
     """Run points in local processes.
 
@@ -214,8 +194,14 @@ def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *,
 
     Parameters
     ----------
-    work, jobs, keep, wanted
-        As in `in_this_process`; the work must be picklable.
+    work : Work
+        Calculation of the sweep; it must be picklable.
+    jobs : sequence
+        Points to run.
+    keep : callable
+        Called with each outcome.
+    wanted : callable
+        Asked before each point whether it is still to be run.
     workers : int
         Number of processes.
 
@@ -272,7 +258,7 @@ def on_cluster(
     Parameters
     ----------
     work, jobs, keep, wanted
-        As in `in_this_process`; the work must be picklable.
+        As in `in_processes`.
     address : str or None
         Address of the scheduler; None starts a scheduler and its workers on this machine.
     workers : int or None
@@ -322,12 +308,15 @@ def _scheduler_address(
             cluster.close(timeout=5)
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """Return host and port of an address such as tcp://HOST:8786; ValueError if it lacks one of them."""
-    parts = urlsplit(address if "://" in address else f"tcp://{address}")
-    if not (parts.hostname and parts.port):
-        raise ValueError(address)
-    return parts.hostname, parts.port
+def host_and_port(address: object) -> tuple[str, int]:
+    """Return host and port of a scheduler's address; raise `ParameterError` if it lacks one of them."""
+    text = address if isinstance(address, str) else ""
+    with suppress(ValueError):  # of a port that is no number
+        parts = urlsplit(text if "://" in text else f"tcp://{text}")
+        if parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    msg = f"a scheduler's address is text such as tcp://HOST:8786; got {address!r:.60}"
+    raise ParameterError(msg)
 
 
 @dataclass
@@ -397,7 +386,8 @@ class _ClusterRun:
         start, said = time.monotonic(), False
         while True:
             try:
-                self._check_port()
+                # Something must listen there before a client tries: one that fails prints a traceback.
+                socket.create_connection(host_and_port(self.address), timeout=ANSWER_S).close()
                 self.client = self.distributed.Client(self.address, timeout=ANSWER_S, set_as_default=False)
             except (OSError, TimeoutError) as error:
                 if time.monotonic() > start + self.patience_s:
@@ -414,10 +404,6 @@ class _ClusterRun:
                 time.sleep(1.0)
             else:
                 return
-
-    def _check_port(self) -> None:
-        """Raise OSError where nothing listens, before a client tries: a failed client prints a traceback."""
-        socket.create_connection(host_and_port(self.address), timeout=ANSWER_S).close()
 
     def _is_connected(self) -> bool:
         if self.client.status != "running":

@@ -502,8 +502,10 @@ def check_fabric(name: str) -> None:
     register_fabric(name, found)
 
 
-def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
+def fabric_in_file(content: dict[str, Any], path: Path) -> str | None:
     """Return the fabric that a system's file names, by ``fabric = NAME`` or ``kind`` in its table ``fabric``.
+
+    None if it names none.
 
     Parameters
     ----------
@@ -511,8 +513,6 @@ def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
         Content of the file; the name is removed from it.
     path : pathlib.Path
         Path of the file; that of a graph file is relative to it.
-    given : str
-        Fabric if the file names none.
 
     Raises
     ------
@@ -523,7 +523,7 @@ def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
     key = "fabric.kind" if isinstance(table, dict) else "fabric"
     named = table.pop("kind", None) if isinstance(table, dict) else content.pop("fabric")
     if named is None:
-        return given
+        return None
     if not isinstance(named, str):
         msg = f"{path}: key 'fabric' must be the name of a fabric, or a table with its 'kind'; got {named!r}"
         raise ParameterError(msg)

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,8 +21,8 @@ from electronic.devices import REFERENCE_SYSTEMS
 from electronic.gpu import gpu_names, load_gpu
 from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
 from optical.cores import CORE_GROUP, CORES, load_core
-from simulator.errors import ParameterError, SuspectWarning, nearest, plain_number, told
-from simulator.files import PART, Change, flattened, naming, read_toml
+from simulator.errors import ParameterError, SuspectWarning, member_named, nearest, plain_number, told
+from simulator.files import PART, Change, flattened, naming, read_toml, refuse_key
 from simulator.operands.statistics import OperandKind
 from simulator.plugins import bring_in
 from workloads.plan.parts import Precision
@@ -88,6 +89,8 @@ SYSTEMS: Mapping[str, NamedSystem] = MappingProxyType(
     }
 )
 """Systems by name."""
+TO_PACKETS = ("_ocs", "_packet")
+"""Ends of the names of systems on circuits and of the same ones on packets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +120,9 @@ class Options:
             object.__setattr__(self, "accelerators", plain_number(self.accelerators))
             check_accelerators(self.accelerators)
         if self.basis is not None:
-            object.__setattr__(self, "basis", _basis(self.basis))
+            object.__setattr__(self, "basis", member_named(Basis, self.basis, "basis"))
         if self.precision is not None:
-            object.__setattr__(self, "precision", _precision(self.precision))
+            object.__setattr__(self, "precision", member_named(Precision, self.precision, "precision"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,19 +155,16 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class _Described:
-    """Description of a system by its name or its file; None where it leaves a choice open."""
+    """Description of a system by its name or its file."""
 
     label: str
     """Name in tables."""
     base: str
     """One of `SYSTEMS`."""
-    core: str | None = None
-    gpu: str | None = None
-    precision: Precision | None = None
-    fabric: str | None = None
-    """Fabric in the name, behind the @."""
-    options: Options = Options()
-    """Choices of the file; the four fields above are those of the name."""
+    named: Options = Options()
+    """Choices of the name: core, GPU, format, and the fabric behind the @."""
+    in_file: Options = Options()
+    """Choices of the file."""
     changes: tuple[Change, ...] = ()
     """Changes that the file makes."""
 
@@ -205,23 +205,23 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         For unknown names, and for a file that contradicts itself.
     """
     described = _described(name)
-    base = SYSTEMS[described.base]
-    in_file = described.options
-    for core in {described.core, options.core, in_file.core} - {None}:
-        load_core(str(core))  # a wrong name is an error also where no core is used
-    for fabric in {described.fabric, options.fabric, in_file.fabric} - {None}:
-        check_fabric(str(fabric))
-    gpu = described.gpu or options.gpu or in_file.gpu or DEFAULT_GPU
+    base, given = SYSTEMS[described.base], (described.named, options, described.in_file)
+    cores, fabrics = ([getattr(one, key) for one in given if getattr(one, key)] for key in ("core", "fabric"))
+    for core in cores:
+        load_core(core)  # a wrong name is an error also where no core is used
+    for fabric in fabrics:
+        check_fabric(fabric)
+    gpu = next((one.gpu for one in given if one.gpu), DEFAULT_GPU)
     load_gpu(gpu)
-    core = described.core or options.core or in_file.core or DEFAULT_CORE
-    packets = described.fabric or options.fabric or in_file.fabric or default_fabric(gpu)
-    precision = described.precision or options.precision or in_file.precision
+    core = next(iter(cores), DEFAULT_CORE)
+    packets = next(iter(fabrics), "") or default_fabric(gpu)
+    precision = next((one.precision for one in given if one.precision), None)
     return Choice(
         label=described.label,
         base=base,
-        accelerators=options.accelerators or in_file.accelerators or usual_accelerators,
+        accelerators=options.accelerators or described.in_file.accelerators or usual_accelerators,
         gpu=gpu,
-        basis=Basis(options.basis or in_file.basis or Basis.POWER),
+        basis=Basis(options.basis or described.in_file.basis or Basis.POWER),
         core=core,
         parts=DEFAULT_PARTS if core == DEFAULT_CORE else {},
         fabric=CIRCUITS if base.circuits else packets,
@@ -248,16 +248,24 @@ def _described(name: str) -> _Described:
         msg = f"system '{name}' names no fabric behind its @; write one, such as {name}torus, or leave @ out"
         raise ParameterError(msg)
     if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
-        return dataclasses.replace(_from_file(Path(base)), fabric=fabric or None)
+        return _with_fabric(_from_file(Path(base)), fabric)
     if plain not in SYSTEMS:
         msg = f"no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
         raise ParameterError(msg)
     described = _describe_words(base)
     if fabric and SYSTEMS[plain].circuits and fabric != CIRCUITS:
         check_fabric(fabric)
-        msg = f"system '{name}': {plain} has optical circuits for a fabric; write {_packets(plain)}@{fabric}"
+        msg = (
+            f"system '{name}': {plain} has optical circuits for a fabric; write "
+            f"{plain.replace(*TO_PACKETS)}@{fabric}"
+        )
         raise ParameterError(msg)
-    return dataclasses.replace(described, label=name, fabric=fabric or None)
+    return _with_fabric(dataclasses.replace(described, label=name), fabric)
+
+
+def _with_fabric(described: _Described, fabric: str) -> _Described:
+    """Return a description with the fabric of its name, if that has one."""
+    return dataclasses.replace(described, named=dataclasses.replace(described.named, fabric=fabric or None))
 
 
 def words_of(name: str) -> tuple[str, ...]:
@@ -285,20 +293,13 @@ class _Word(StrEnum):
     CORE = "cores"
 
 
-def _word_kind(word: str) -> _Word:
-    """Return the kind of a word: a core, unless a GPU or a format has that name."""
-    if word in gpu_names():
-        return _Word.GPU
-    return _Word.PRECISION if word in set(Precision) else _Word.CORE
-
-
 def _describe_words(base: str) -> _Described:
     """Return the description that a name without its fabric gives."""
     plain, *words = _split_words(base)
     light = SYSTEMS[plain].light
     chosen: dict[_Word, str] = {}
     for word in words:
-        kind = _word_kind(word)
+        kind = _Word.GPU if word in gpu_names() else _Word.PRECISION if word in set(Precision) else _Word.CORE
         if kind in chosen:
             msg = f"system '{base}' names two {kind}, {chosen[kind]} and {word}; leave one of them out"
             raise ParameterError(msg)
@@ -307,13 +308,8 @@ def _describe_words(base: str) -> _Described:
         if kind is _Word.PRECISION and light:
             raise ParameterError(no_format(base, word))
         chosen[kind] = word
-    return _Described(
-        label=base,
-        base=plain,
-        core=chosen.get(_Word.CORE),
-        gpu=chosen.get(_Word.GPU),
-        precision=Precision(chosen[_Word.PRECISION]) if _Word.PRECISION in chosen else None,
-    )
+    core, gpu, precision = (chosen.get(kind) for kind in (_Word.CORE, _Word.GPU, _Word.PRECISION))
+    return _Described(label=base, base=plain, named=Options(core=core, gpu=gpu, precision=precision))
 
 
 def _not_a_word(base: str, plain: str, word: str) -> str:
@@ -328,34 +324,32 @@ def _not_a_word(base: str, plain: str, word: str) -> str:
 
 def _contradictions(name: str, said: _Described, options: Options) -> dict[str, str]:
     """Return a message for each option that a system cannot use, by the option's name."""
-    base, found = SYSTEMS[said.base], {}
-    if options.core is not None and not base.light:
-        found["core"] = (
+    base, unused = SYSTEMS[said.base], {}
+    if base.light:
+        unused["precision"] = no_format(name, str(options.precision))
+    else:
+        unused["core"] = (
             f"core '{options.core}' is not used: system '{name}' has no photonic core; leave it out, or take "
             "photonic_packet"
         )
-    elif options.core is not None and said.core not in (None, options.core):
-        found["core"] = f"core '{options.core}' contradicts system '{name}'; leave one of them out"
-    if options.gpu is not None and said.gpu not in (None, options.gpu):
-        found["gpu"] = f"gpu '{options.gpu}' contradicts system '{name}'; leave one of them out"
-    if options.precision is not None and base.light:
-        found["precision"] = no_format(name, options.precision)
-    elif options.precision is not None and said.precision not in (None, options.precision):
-        found["precision"] = (
-            f"precision '{options.precision}' contradicts system '{name}'; leave one of them out"
-        )
-    if options.basis is not None and not base.light:
-        found["basis"] = (
+        unused["basis"] = (
             f"basis '{options.basis}' is not used: it sizes photonic accelerators, and system '{name}' has "
             "none; leave it out"
         )
-    if options.fabric is not None and base.circuits and options.fabric != CIRCUITS:
-        found["fabric"] = (
+    if base.circuits and options.fabric != CIRCUITS:
+        unused["fabric"] = (
             f"fabric '{options.fabric}' contradicts system '{name}', which has optical circuits for a "
-            f"fabric; write {_packets(said.base)}@{options.fabric}"
+            f"fabric; write {said.base.replace(*TO_PACKETS)}@{options.fabric}"
         )
-    elif options.fabric is not None and said.fabric not in (None, options.fabric):
-        found["fabric"] = f"fabric '{options.fabric}' contradicts system '{name}'; leave one of them out"
+    found: dict[str, str] = {}
+    for option in ("core", "gpu", "precision", "basis", "fabric"):
+        given, named = getattr(options, option), getattr(said.named, option)
+        if given is None:
+            continue
+        if option in unused:
+            found[option] = unused[option]
+        elif named not in (None, given):
+            found[option] = f"{option} '{given}' contradicts system '{name}'; leave one of them out"
     return found
 
 
@@ -365,28 +359,6 @@ def no_format(name: str, precision: str) -> str:
         f"precision '{precision}' is not used: it is the format of a GPU's products, and those of system "
         f"'{name}' are done in light; leave it out"
     )
-
-
-def _packets(name: str) -> str:
-    """Return the named system that has packets in place of circuits and is else the same."""
-    wanted = dataclasses.replace(SYSTEMS[name], circuits=False)
-    return next(
-        one for one, kind in SYSTEMS.items() if (kind.light, kind.circuits) == (wanted.light, wanted.circuits)
-    )
-
-
-def _basis(text: str) -> Basis:
-    if text not in set(Basis):
-        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='basis')}"
-        raise ParameterError(msg)
-    return Basis(text)
-
-
-def _precision(text: str) -> Precision:
-    if text not in set(Precision):
-        msg = f"no precision '{text}'; {nearest(str(text), set(Precision), noun='precision')}"
-        raise ParameterError(msg)
-    return Precision(text)
 
 
 def rivals(gpu: str | None = None) -> tuple[str, ...]:
@@ -455,9 +427,7 @@ def _from_file(path: Path) -> _Described:
     written = content.pop("base", None)
     meant = difflib.get_close_matches("base", set(content) - {"basis"}, n=1, cutoff=0.7)
     for key in meant if written is None else ():
-        with naming(path, key):
-            msg = f"no key '{key}' in a system's file; did you mean 'base'?"
-            raise ParameterError(msg)
+        refuse_key(path, key, f"no key '{key}' in a system's file; did you mean 'base'?")
     if not isinstance(written, str):
         msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
@@ -468,18 +438,17 @@ def _from_file(path: Path) -> _Described:
             raise ParameterError(msg)
         described = _describe_words(written)
     if "set" in content:
-        with naming(path, "set"):
-            msg = (
-                "parameters stand at the top of a system's file, as laser_power_w = \"5 mW\"; leave out 'set'"
-            )
-            raise ParameterError(msg)
-    fabric = fabric_in_file(content, path, "") or None
+        sentence = (
+            "parameters stand at the top of a system's file, as laser_power_w = \"5 mW\"; leave out 'set'"
+        )
+        refuse_key(path, "set", sentence)
+    fabric = fabric_in_file(content, path)
     chosen: dict[str, str] = {}
     for key, load in (
-        ("basis", _basis),
+        ("basis", partial(member_named, Basis, noun="basis")),
         ("gpu", load_gpu),
         ("core", load_core),
-        ("precision", _precision),
+        ("precision", partial(member_named, Precision, noun="precision")),
     ):
         value = content.pop(key, None)
         if isinstance(value, Mapping):  # a table that changes numbers of the part, and may name it
@@ -493,13 +462,8 @@ def _from_file(path: Path) -> _Described:
     with naming(path, "accelerators"):
         options = Options(accelerators=accelerators, fabric=fabric, **chosen)
     for key, sentence in _contradictions(written, described, options).items():
-        with naming(path, key):
-            raise ParameterError(sentence)
-    options = dataclasses.replace(
-        options,
-        core=described.core or options.core,
-        gpu=described.gpu or options.gpu,
-        precision=described.precision or options.precision,
-    )
+        refuse_key(path, key, sentence)
+    said = {key: getattr(described.named, key) for key in ("core", "gpu", "precision")}
+    options = dataclasses.replace(options, **{key: value for key, value in said.items() if value})
     label = str(content.pop("name", path.stem))
-    return _Described(label=label, base=base, options=options, changes=tuple(flattened(content, path)))
+    return _Described(label=label, base=base, in_file=options, changes=tuple(flattened(content, path)))

@@ -883,8 +883,9 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
             _refuse_choice(change.key)
             _refuse_target_without_laser(system, change.key)
             is_number = _names_number(system, change.key)
-            if not is_number:
-                system, waiting = _change_numbers(system, waiting), []
+        if not is_number:
+            system, waiting = _change_numbers(system, waiting), []
+        with change.named():
             warn_of_unit(system, change.key, change.value)
             path = _full_path(system, change)
             if is_number:

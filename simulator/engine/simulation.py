@@ -192,11 +192,6 @@ class Simulation:
         self._spans += circuit_spans(changes, layout.classes_at)
         return self._tally.trace(self._spans, changes)
 
-    def _exposed_s(self, operator: Overlapped, rank_class: int) -> float:
-        """Return the time of a collective, alone on its links, that the product beside it does not hide."""
-        hidden_s = self.node.cost(operator.product).time_s * operator.beside
-        return max(0.0, self.traffic.plan(operator.collective, rank_class).alone_s - hidden_s)
-
     def _check_finished(self) -> None:
         self.network.check_nothing_waits()
         stuck = [task.id for task in self.graph.tasks if not self._done[task.id].processed]
@@ -372,8 +367,10 @@ class Simulation:
                 if isinstance(one, Collective):
                     seconds[COMMUNICATION] += self.traffic.plan(one, rank_class).alone_s * repeat
                     continue
-                if isinstance(one, Overlapped):
-                    seconds[COMMUNICATION] += self._exposed_s(one, rank_class) * repeat
+                if isinstance(one, Overlapped):  # the product beside it hides part of the collective
+                    hidden_s = self.node.cost(one.product).time_s * one.beside
+                    alone_s = self.traffic.plan(one.collective, rank_class).alone_s
+                    seconds[COMMUNICATION] += max(0.0, alone_s - hidden_s) * repeat
                 for product, times in computed(one, repeat):
                     cost = self.node.cost(product)
                     seconds[category(product, cost)] += cost.time_s * times

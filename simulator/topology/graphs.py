@@ -14,7 +14,7 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -25,7 +25,7 @@ import scipy
 
 from simulator.errors import ParameterError, RouteError, is_number, nearest
 from simulator.fabric import Fabric, Loads, route_loads
-from simulator.files import read_json, read_text
+from simulator.files import line_at, read_json, read_text
 from simulator.interfaces import Flows, LinkGraph, Wiring
 from simulator.topology.scale_up import BillItem, ScaleUp
 from simulator.units import BITS_PER_BYTE, QUANTITY, to_si
@@ -133,6 +133,12 @@ def stacked(routes: Sequence[np.ndarray]) -> np.ndarray:
     )
 
 
+def adjacency(wiring: Wiring, vertices: int) -> scipy.sparse.csr_matrix:
+    """Return the number of links from each vertex (row) to each (column), shape [V, V]."""
+    ends = (wiring.tails, wiring.heads)
+    return scipy.sparse.csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
+
+
 MOST_DISTANCES = 2**24
 """Most distances between vertices that are held at a time, which bounds memory; a choice."""
 
@@ -160,9 +166,7 @@ class GraphRoutes:
     @cached_property
     def _backwards(self) -> scipy.sparse.csr_matrix:
         """The graph with all links reversed, for distances to a destination."""
-        count = self.wiring.vertices
-        ends = (self.wiring.heads, self.wiring.tails)
-        return scipy.sparse.csr_matrix((np.ones(self.wiring.links), ends), shape=(count, count))
+        return adjacency(self.wiring, self.wiring.vertices).T.tocsr()
 
     @cached_property
     def _out(self) -> np.ndarray:
@@ -268,12 +272,7 @@ def detours(wiring: Wiring, routes: np.ndarray, flows: Flows, failed: np.ndarray
     hit = np.flatnonzero((~alive[routes] & (routes != NO_LINK)).any(axis=1))
     if not hit.size or not links.size:
         return routes
-    usable = Wiring(
-        tails=wiring.tails[links],
-        heads=wiring.heads[links],
-        capacity_bytes_per_s=wiring.capacity_bytes_per_s[links],
-        latency_s=wiring.latency_s[links],
-    )
+    usable = wiring.part(links)
     hit = hit[_reached(usable, wiring.vertices, flows.sources[hit], flows.destinations[hit])]
     if not hit.size:
         return routes
@@ -288,10 +287,8 @@ def detours(wiring: Wiring, routes: np.ndarray, flows: Flows, failed: np.ndarray
 
 def _reached(wiring: Wiring, vertices: int, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
     """Return whether a path leads from each source to its destination, shape [F]."""
-    ends = (wiring.tails, wiring.heads)
-    graph = scipy.sparse.csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
     starts, which = np.unique(sources, return_inverse=True)
-    distances = scipy.sparse.csgraph.dijkstra(graph, indices=starts, unweighted=True)
+    distances = scipy.sparse.csgraph.dijkstra(adjacency(wiring, vertices), indices=starts, unweighted=True)
     reached: np.ndarray = np.isfinite(distances[which, destinations]) & (sources < wiring.vertices)
     return reached & (destinations < wiring.vertices)
 
@@ -401,8 +398,8 @@ class Edge:
     """Node at which it ends."""
     attributes: Mapping[str, Any]
     """Its attributes as the file has them."""
-    index: int
-    """Place among the edges of the file."""
+    where: str
+    """Place for messages: file and line, or file and key."""
 
     @property
     def title(self) -> str:
@@ -422,87 +419,47 @@ class Drawing:
     """Attributes of the graph."""
     nodes: Mapping[str, Mapping[str, Any]]
     """Attributes of each node, in the order of the file."""
+    where: Mapping[str, str]
+    """Place of each node for messages, as `Edge.where`."""
     edges: tuple[Edge, ...]
     """Edges, in the order of the file."""
-    node_lines: Mapping[str, int] = field(default_factory=dict)
-    """Line on which each node begins, where the format tells."""
-    edge_lines: tuple[int, ...] = ()
-    """Line on which each edge begins, where the format tells."""
-    edge_key: str = "links"
-    """Key of the edges in the file."""
-
-    def where_node(self, name: str) -> str:
-        """Return where a node stands: file and line, or file and key."""
-        if name in self.node_lines:
-            return f"{self.file}:{self.node_lines[name]}"
-        return f"{self.file}: nodes[{list(self.nodes).index(name)}]"
-
-    def where_edge(self, edge: Edge) -> str:
-        """Return where an edge stands: file and line, or file and key."""
-        if edge.index < len(self.edge_lines):
-            return f"{self.file}:{self.edge_lines[edge.index]}"
-        return f"{self.file}: {self.edge_key}[{edge.index}]"
-
-    def number(
-        self, attributes: Mapping[str, Any], key: str, where: str, default: float | None = None
-    ) -> float:
-        """Return an attribute in SI.
-
-        Parameters
-        ----------
-        attributes : mapping
-            Attributes of a node, an edge or the graph.
-        key : str
-            Its name, whose suffix is the unit.
-        where : str
-            Place for the message.
-        default : float, optional
-            Value of a missing attribute.
-
-        Raises
-        ------
-        ParameterError
-            If it is no number that is at least 0, or its unit does not fit.
-        """
-        value = attributes.get(key, default)
-        found = QUANTITY.fullmatch(value) if isinstance(value, str) else None
-        if not (is_number(value) or found):
-            msg = f"{where}: '{key}' must be a number, or text with a unit such as '50 GB/s'; got {value!r}"
-            raise ParameterError(msg)
-        try:
-            number = float(found["number"] if found else value)  # type: ignore[arg-type]
-            if found and found["unit"]:
-                number = to_si(key, number, found["unit"])
-        except ParameterError as error:
-            msg = f"{where}: '{key}': {error}"
-            raise ParameterError(msg) from error
-        if not 0.0 <= number < float("inf"):
-            msg = f"{where}: '{key}' must be finite and at least 0; got {number:g}"
-            raise ParameterError(msg)
-        return number
 
 
-def read_drawing(path: Path) -> Drawing:
-    """Return the graph of a file.
+def _number(attributes: Mapping[str, Any], key: str, where: str, default: float | None = None) -> float:
+    """Return an attribute in SI.
 
     Parameters
     ----------
-    path : pathlib.Path
-        ``.graphml`` or ``.xml``, or ``.json`` in node-link form.
+    attributes : mapping
+        Attributes of a node, an edge or the graph.
+    key : str
+        Its name, whose suffix is the unit.
+    where : str
+        Place for the message.
+    default : float, optional
+        Value of a missing attribute.
 
     Raises
     ------
     ParameterError
-        If the file is missing, of another kind, or no such graph.
+        If it is no number that is at least 0, or its unit does not fit.
     """
-    match path.suffix.lower():
-        case ".graphml" | ".xml":
-            return _graphml(path)
-        case ".json":
-            return _node_link(path)
-        case _:
-            msg = f"{path.name}: a graph is read from .graphml or .json (node-link form); name such a file"
-            raise ParameterError(msg)
+    value = attributes.get(key, default)
+    found = QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if not (is_number(value) or found):
+        msg = f"{where}: '{key}' must be a number, or text with a unit such as '50 GB/s'; got {value!r}"
+        raise ParameterError(msg)
+    try:
+        number = float(found["number"] if found else value)  # type: ignore[arg-type]
+        if found and found["unit"]:
+            number = to_si(key, number, found["unit"])
+    except ParameterError as error:
+        msg = f"{where}: '{key}': {error}"
+        raise ParameterError(msg) from error
+    if not 0.0 <= number < float("inf"):
+        msg = f"{where}: '{key}' must be finite and at least 0; got {number:g}"
+        raise ParameterError(msg)
+    return number
 
 
 def _graphml(path: Path) -> Drawing:
@@ -522,24 +479,25 @@ def _graphml(path: Path) -> Drawing:
     except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
         msg = f"{path.name}{_line_of_value(text, str(error))}: not GraphML: {error}"
         raise ParameterError(msg) from None
-    node_lines = {
-        found[1]: _line_at(text, found.start())
+    lines = {
+        found[1]: line_at(text, found.start())
         for found in re.finditer(r"<node\b[^>]*?\bid\s*=\s*[\"']([^\"']*)[\"']", text)
     }
-    lines_left = _edge_lines(path, text, node_lines)
-    edges, edge_lines = [], []
-    for index, (tail, head, attributes) in enumerate(graph.edges(data=True)):
-        edges.append(Edge(tail=str(tail), head=str(head), attributes=_without_id(attributes), index=index))
-        lines = lines_left.get(frozenset((str(tail), str(head))), [])
-        edge_lines.append(lines.pop(0) if lines else 1)
+    lines_left = _edge_lines(path, text, lines)
+    edges = []
+    for tail, head, attributes in graph.edges(data=True):
+        ends = (str(tail), str(head))
+        left = lines_left.get(frozenset(ends), [])
+        where = f"{path.name}:{left.pop(0) if left else 1}"
+        edges.append(Edge(tail=ends[0], head=ends[1], attributes=_without_id(attributes), where=where))
+    nodes = {str(name): dict(attributes) for name, attributes in graph.nodes(data=True)}
     return Drawing(
         file=path.name,
         directed=graph.is_directed(),
         attributes={key: value for key, value in graph.graph.items() if not key.endswith("_default")},
-        nodes={str(name): dict(attributes) for name, attributes in graph.nodes(data=True)},
+        nodes=nodes,
+        where={name: f"{path.name}:{lines.get(name, 1)}" for name in nodes},
         edges=tuple(edges),
-        node_lines=node_lines,
-        edge_lines=tuple(edge_lines),
     )
 
 
@@ -553,7 +511,7 @@ def _edge_lines(path: Path, text: str, nodes: Mapping[str, int]) -> dict[frozens
     """
     lines: dict[frozenset[str], list[int]] = {}
     for tag in re.finditer(r"<edge\b[^>]*>", text):
-        ends, line = _ends(tag[0]), _line_at(text, tag.start())
+        ends, line = _ends(tag[0]), line_at(text, tag.start())
         missing = [end for end in ends if end not in nodes]
         if missing:
             msg = f"{path.name}:{line}: an edge must name two nodes as source and target; no '{missing[0]}'"
@@ -562,16 +520,11 @@ def _edge_lines(path: Path, text: str, nodes: Mapping[str, int]) -> dict[frozens
     return lines
 
 
-def _line_at(text: str, place: int) -> int:
-    """Return the line, from 1, of a place in a text."""
-    return text.count("\n", 0, place) + 1
-
-
 def _line_of_value(text: str, message: str) -> str:
     """Return ``:line`` of the value that an error message quotes, if a text has it in one place only."""
     quoted = re.search(r"'([^']+)'", message)
     places = [] if quoted is None else list(re.finditer(rf">\s*{re.escape(quoted[1])}\s*<", text))
-    return f":{_line_at(text, places[0].start())}" if len(places) == 1 else ""
+    return f":{line_at(text, places[0].start())}" if len(places) == 1 else ""
 
 
 def _ends(tag: str) -> tuple[str, str]:
@@ -608,7 +561,8 @@ def _node_link(path: Path) -> Drawing:
             msg = f"{path.name}: {key}[{index}] must name two nodes as source and target; no '{missing[0]}'"
             raise ParameterError(msg)
         attributes = {name: value for name, value in edge.items() if name not in {"source", "target", "key"}}
-        edges.append(Edge(tail=ends[0], head=ends[1], attributes=attributes, index=index))
+        where = f"{path.name}: {key}[{index}]"
+        edges.append(Edge(tail=ends[0], head=ends[1], attributes=attributes, where=where))
     graph = content.get("graph", {})
     own = {name: value for name, value in content.items() if name not in _RESERVED}
     return Drawing(
@@ -616,8 +570,8 @@ def _node_link(path: Path) -> Drawing:
         directed=bool(content.get("directed", False)),
         attributes={**(graph if isinstance(graph, dict) else {}), **own},
         nodes=nodes,
+        where={name: f"{path.name}: nodes[{index}]" for index, name in enumerate(nodes)},
         edges=tuple(edges),
-        edge_key=key,
     )
 
 
@@ -717,7 +671,11 @@ def load_graph(path: Path, *, endpoints: int | None = None) -> DrawnFabric:
         node to itself, no node is an endpoint, the number of endpoints differs, or not every endpoint
         reaches every other.
     """
-    drawing = read_drawing(path)
+    readers = {".graphml": _graphml, ".xml": _graphml, ".json": _node_link}
+    if path.suffix.lower() not in readers:
+        msg = f"{path.name}: a graph is read from .graphml or .json (node-link form); name such a file"
+        raise ParameterError(msg)
+    drawing = readers[path.suffix.lower()](path)
     kinds = {name: _kind(drawing, name) for name in drawing.nodes}
     order = [name for name, kind in kinds.items() if kind == ENDPOINT]
     if not order:
@@ -747,7 +705,7 @@ def load_graph(path: Path, *, endpoints: int | None = None) -> DrawnFabric:
 def _kind(drawing: Drawing, name: str) -> str:
     """Return whether a node is an endpoint or a switch."""
     attributes = drawing.nodes[name]
-    where = drawing.where_node(name)
+    where = drawing.where[name]
     _check_keys(attributes, NODE_KEYS, where, "node")
     kind = str(attributes.get("kind", ""))
     if kind not in {ENDPOINT, SWITCH}:
@@ -768,7 +726,7 @@ def _wiring(drawing: Drawing, vertex: dict[str, int]) -> tuple[Wiring, np.ndarra
     """Return the links of a drawing, and the energy in J of a bit over each, shape [L]."""
     rows: list[tuple[int, int, float, float, float]] = []
     for edge in drawing.edges:
-        where = drawing.where_edge(edge)
+        where = edge.where
         _check_keys(edge.attributes, EDGE_KEYS, where, "edge")
         if edge.tail == edge.head:
             msg = f"{where}: edge {edge.title} leads back to where it begins; remove it, or name another end"
@@ -778,7 +736,7 @@ def _wiring(drawing: Drawing, vertex: dict[str, int]) -> tuple[Wiring, np.ndarra
             msg = f"{where}: edge {edge.title}: capacity_bytes_per_s must be above 0; got {capacity:g}"
             raise ParameterError(msg)
         latency_s = _needed(drawing, edge, "latency_s")
-        energy = drawing.number(edge.attributes, "energy_j_per_bit", where, default=0.0)
+        energy = _number(edge.attributes, "energy_j_per_bit", where, default=0.0)
         ends = [(vertex[edge.tail], vertex[edge.head])]
         ends += [] if drawing.directed else [(vertex[edge.head], vertex[edge.tail])]
         rows += [(tail, head, capacity, latency_s, energy) for tail, head in ends]
@@ -794,20 +752,19 @@ def _wiring(drawing: Drawing, vertex: dict[str, int]) -> tuple[Wiring, np.ndarra
 
 def _needed(drawing: Drawing, edge: Edge, key: str) -> float:
     """Return an attribute that an edge must have, or the graph for all edges."""
-    where = drawing.where_edge(edge)
     if key in edge.attributes:
-        return drawing.number(edge.attributes, key, where)
+        return _number(edge.attributes, key, edge.where)
     if key not in drawing.attributes:
         msg = (
-            f"{where}: edge {edge.title} lacks '{key}'; add it, in SI or as text with a unit, to the edge, "
-            "or to the graph for all edges"
+            f"{edge.where}: edge {edge.title} lacks '{key}'; add it, in SI or as text with a unit, to the "
+            "edge, or to the graph for all edges"
         )
         raise ParameterError(msg)
-    return drawing.number(drawing.attributes, key, drawing.file)
+    return _number(drawing.attributes, key, drawing.file)
 
 
 def _node_size(drawing: Drawing, endpoints: int) -> int:
-    size = drawing.number(drawing.attributes, "node_size", drawing.file, default=1.0)
+    size = _number(drawing.attributes, "node_size", drawing.file, default=1.0)
     if size != int(size) or size < 1 or endpoints % int(size):
         msg = (
             f"{drawing.file}: node_size ({size:g}) must be a whole number that divides {endpoints} endpoints"
@@ -818,8 +775,7 @@ def _node_size(drawing: Drawing, endpoints: int) -> int:
 
 def _check_connected(drawing: Drawing, wiring: Wiring, names: list[str], vertices: int) -> None:
     """Raise a ParameterError if some endpoint does not reach all others."""
-    ends = (wiring.tails, wiring.heads)
-    graph = scipy.sparse.csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
+    graph = adjacency(wiring, vertices)
     _, part = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")
     apart = np.flatnonzero(part[: len(names)] != part[0])
     if apart.size:
@@ -832,18 +788,19 @@ def _check_connected(drawing: Drawing, wiring: Wiring, names: list[str], vertice
 
 def _parts(drawing: Drawing, kinds: dict[str, str]) -> dict[str, BillItem]:
     """Return the bill of a drawing: nodes of each kind and edges, with mean power and price."""
-    where = {name: drawing.where_node(name) for name in drawing.nodes}
     found = {}
     for kind in (ENDPOINT, SWITCH):
-        nodes = [(drawing.nodes[name], where[name]) for name in kinds if kinds[name] == kind]
-        found[kind] = _mean(drawing, nodes)
-    found["link"] = _mean(drawing, [(edge.attributes, drawing.where_edge(edge)) for edge in drawing.edges])
+        found[kind] = _mean(
+            [(drawing.nodes[name], drawing.where[name]) for name in kinds if kinds[name] == kind]
+        )
+    found["link"] = _mean([(edge.attributes, edge.where) for edge in drawing.edges])
     return found
 
 
-def _mean(drawing: Drawing, owners: list[tuple[Mapping[str, Any], str]]) -> BillItem:
-    watts = [drawing.number(attributes, "static_w", where, default=0.0) for attributes, where in owners]
-    usd = [drawing.number(attributes, "price_usd", where, default=0.0) for attributes, where in owners]
+def _mean(owners: list[tuple[Mapping[str, Any], str]]) -> BillItem:
+    """Return a bill's item of nodes or edges, each given by its attributes and its place for messages."""
+    watts = [_number(attributes, "static_w", where, default=0.0) for attributes, where in owners]
+    usd = [_number(attributes, "price_usd", where, default=0.0) for attributes, where in owners]
     count = max(1, len(owners))
     given = {key for attributes, _ in owners for key in attributes}
     keys = {"w_each": "static_w", "usd_each": "price_usd"}

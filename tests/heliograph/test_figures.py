@@ -12,7 +12,6 @@ from heliograph.figures import (
     PALETTE,
     TIME_LOOKS,
     WIDTH_IN,
-    energy_bars,
     energy_families,
     label,
     lines_figure,
@@ -21,9 +20,9 @@ from heliograph.figures import (
     new_figure,
     plain_ticks,
     row_label,
+    save,
     signed_ticks,
     step_figure,
-    step_time_bars,
     styled,
 )
 from heliograph.simulation import simulate
@@ -46,6 +45,14 @@ def curve(label="exact", seeds=3, **changes):
         "steps": [0, 10, 20],
         "losses": [[5.5, 3.0, 2.0 + 0.1 * i] for i in range(seeds)],
     } | changes
+
+
+def step_time_bars(records, path):
+    return save(step_figure(records, energy=False), path)
+
+
+def energy_bars(records, path):
+    return save(step_figure(records, time=False), path)
 
 
 @pytest.mark.parametrize("draw", [step_time_bars, energy_bars])
@@ -77,31 +84,28 @@ def test_another_number_gives_another_picture(tmp_path):
     assert one.read_bytes() != two.read_bytes()
 
 
-def bars_of(monkeypatch, tmp_path, draw, records):
+def bars_of(records, **drawn):
     """Return the width of every bar, shape [parts, records], in the base unit."""
-    caught = []
-    monkeypatch.setattr(figures, "save", lambda figure, path: caught.append(figure) or (path, path))
-    draw(records, tmp_path / "x")
-    axes = caught[0].axes[0]
+    axes = step_figure(records, **drawn).axes[0]
     factor = {"m": 1e-3, "": 1.0, "\u00b5": 1e-6}[axes.get_xlabel().rsplit("(", 1)[1][:-2]]
     return np.array([[bar.get_width() for bar in part] for part in axes.containers]) * factor
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
-def test_bars_add_up_to_the_recorded_parts(monkeypatch, tmp_path, scale):
+def test_bars_add_up_to_the_recorded_parts(scale):
     parts = {f"c{index}": scale * 2.0**-index for index in range(20)}
     records = [
         record(energy_by_component_j_per_token=parts),
         record(energy_by_component_j_per_token={"c3": scale}),
     ]
-    widths = bars_of(monkeypatch, tmp_path, energy_bars, records)
+    widths = bars_of(records, time=False)
     assert widths.sum(axis=0) == pytest.approx([sum(parts.values()), scale])
     assert len(widths) < len(parts)
 
 
-def test_a_part_that_is_missing_from_one_system_is_zero_there(monkeypatch, tmp_path):
+def test_a_part_that_is_missing_from_one_system_is_zero_there():
     records = [record(), record("ocs", time_by_category_s={"compute": 2.0, "dark": 0.25})]
-    widths = bars_of(monkeypatch, tmp_path, step_time_bars, records)
+    widths = bars_of(records, energy=False)
     assert widths.tolist() == [[2.0, 2.0], [1.0, 0.0], [0.5, 0.0], [0.0, 0.25]]
 
 

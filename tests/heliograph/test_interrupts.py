@@ -136,7 +136,11 @@ def test_progress_of_a_log_is_a_line_for_what_is_done_and_seldom(monkeypatch, ca
             for step in range(100):
                 say(f"{done}, step {step}", done, 3)
             now += LINE_EVERY_S / (2.0 if done == 0 else 1.0)
-    assert [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()] == ["0", "2", "3"]
+    assert capsys.readouterr().err.splitlines() == [
+        "0, step 0: 0 of 3",
+        f"2, step 0: 2 of 3, {1.5 * LINE_EVERY_S / 2.0:.0f} s left",
+        "3, step 0: 3 of 3",
+    ]
 
 
 def in_another_process(job):

@@ -6,20 +6,22 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from heliograph.records import RunWriter
+from heliograph.records import reserve_directory, unlock, write_summary
 from simulator.errors import HeliographError
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys
 from pathlib import Path
-from heliograph.records import RunWriter
-writer = RunWriter(Path(sys.argv[1]), "other")
-writer.write_config({"model": "other"})
+from heliograph.records import reserve_directory, unlock, write_json, write_summary
+directory = Path(sys.argv[1])
+reserve_directory(directory, "other")
+write_json(directory / "config.json", {"model": "other"})
 print("reserved", flush=True)
 sys.stdin.readline()
 if len(sys.argv) > 2:
-    writer.write_summary({"model": "other"})
+    write_summary(directory, "other", {"model": "other"})
+    unlock(directory)
     print("written", flush=True)
     sys.stdin.readline()
 """
@@ -35,12 +37,12 @@ def holder(directory, *more):
 def test_two_runs_never_write_into_one_directory_at_once(tmp_path):
     with holder(tmp_path, "finish") as other:
         with pytest.raises(HeliographError, match="another run is writing into"):
-            RunWriter(tmp_path, "mine")
+            reserve_directory(tmp_path, "mine")
         other.stdin.write("\n")
         other.stdin.flush()
         assert other.stdout.readline() == "written\n"
         with pytest.raises(HeliographError, match="holds another run"):
-            RunWriter(tmp_path, "mine")
+            reserve_directory(tmp_path, "mine")
         assert "other" in (tmp_path / "config.json").read_text()
         other.communicate("\n")
 
@@ -71,13 +73,14 @@ def test_a_run_that_was_killed_leaves_its_directory_free(tmp_path):
     with holder(tmp_path) as other:
         other.kill()
         other.communicate()
-    RunWriter(tmp_path, "mine").write_summary({})
+    reserve_directory(tmp_path, "mine")
 
 
 def test_one_process_reserves_and_then_writes(tmp_path):
-    RunWriter(tmp_path, "mine")
-    writer = RunWriter(tmp_path, "mine")
-    writer.write_summary({})
+    for _ in range(2):
+        reserve_directory(tmp_path, "mine")
+    write_summary(tmp_path, "mine", {})
+    unlock(tmp_path)
     with holder(tmp_path / "next") as other:
         other.communicate("\n")
-    RunWriter(tmp_path, "mine").write_summary({})
+    reserve_directory(tmp_path, "mine")

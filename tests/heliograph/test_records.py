@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import os
 import threading
@@ -11,12 +12,18 @@ import pytest
 
 from heliograph import records
 from heliograph.records import (
-    RunWriter,
     TrainingCache,
     check_same_run,
     configuration,
+    csv_text,
     fingerprint,
     new_run_directory,
+    reserve_directory,
+    whole,
+    write_atomically,
+    write_json,
+    write_summary,
+    write_trace,
 )
 from simulator.errors import HeliographError
 from simulator.tables import COLUMNS, read_table
@@ -87,8 +94,10 @@ def test_what_cannot_be_recorded_is_named():
 def test_the_same_run_gives_the_same_bytes_apart_from_created(tmp_path):
     texts = []
     for order in (("b", "a"), ("a", "b")):
-        writer = RunWriter(tmp_path / order[0], "f")
-        path = writer.write_summary({key: {"time_s": 0.1 + 0.2, "list": [np.float64(1.5)]} for key in order})
+        path = tmp_path / order[0] / "summary.json"
+        path.parent.mkdir()
+        found = {key: {"time_s": 0.1 + 0.2, "list": [np.float64(1.5)]} for key in order}
+        write_summary(path.parent, "f", found)
         content = json.loads(path.read_text())
         assert content.pop("created").endswith("+00:00")
         texts.append([line for line in path.read_text().splitlines() if '"created"' not in line])
@@ -97,56 +106,52 @@ def test_the_same_run_gives_the_same_bytes_apart_from_created(tmp_path):
 
 
 def test_numbers_survive_the_table(tmp_path):
-    RunWriter(tmp_path, "f").write_table(
-        "table.csv",
-        [{"system": "gpu", "t_s": 0.1 + 0.2, "x": None}, {"system": "light, fast", "t_s": None, "x": -3.5}],
-    )
+    rows = [{"system": "gpu", "t_s": 0.1 + 0.2, "x": None}, {"system": "light, fast", "t_s": None, "x": -3.5}]
+    write_atomically(tmp_path / "table.csv", csv_text(rows))
     rows = csv_rows(tmp_path / "table.csv")
     assert float(rows[0]["t_s"]) == 0.1 + 0.2
     assert rows[1] == {"system": "light, fast", "t_s": "", "x": "-3.5"}
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1|cmd", "-1+1", "@SUM(A1)", "\t=1"])
-def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path, text):
-    RunWriter(tmp_path, "f").write_table("table.csv", [{"system": text}])
-    with (tmp_path / "table.csv").open(newline="") as stream:
-        assert list(csv.reader(stream))[1] == ["'" + text]
+def test_text_that_a_spreadsheet_would_run_is_quoted(text):
+    assert list(csv.reader(io.StringIO(csv_text([{"system": text}]), newline="")))[1] == ["'" + text]
 
 
-def test_control_characters_do_not_reach_the_table(tmp_path):
-    RunWriter(tmp_path, "f").write_table("table.csv", [{"system": "\x1b[31mred\x00"}])
-    assert "\x1b" not in (tmp_path / "table.csv").read_text()
+def test_control_characters_do_not_reach_the_table():
+    assert "\x1b" not in csv_text([{"system": "\x1b[31mred\x00"}])
 
 
 def test_a_finished_run_of_another_configuration_is_not_overwritten(tmp_path):
-    RunWriter(tmp_path, "one").write_summary({"a": 1})
-    RunWriter(tmp_path, "one").write_summary({"a": 1})
+    for _ in range(2):
+        reserve_directory(tmp_path, "one")
+        write_summary(tmp_path, "one", {"a": 1})
     with pytest.raises(HeliographError, match="holds another run; name another directory with --out"):
-        RunWriter(tmp_path, "two")
+        reserve_directory(tmp_path, "two")
 
 
 def test_a_damaged_summary_counts_as_another_run(tmp_path):
     (tmp_path / "summary.json").write_text('{"fingerprint": "on')
     with pytest.raises(HeliographError, match="holds another run"):
-        RunWriter(tmp_path, "one")
+        reserve_directory(tmp_path, "one")
 
 
 def test_an_unfinished_run_may_be_continued(tmp_path):
-    RunWriter(tmp_path, "one").write_config({})
-    assert RunWriter(tmp_path, "two").directory == tmp_path
+    write_json(tmp_path / "config.json", {})
+    reserve_directory(tmp_path, "two")
 
 
 def stopped(directory, error):
-    with RunWriter(directory, "one").whole() as writer:
-        writer.write_config({"text": "third"})
+    with whole(directory, "summary.json") as aside:
+        write_json(aside / "config.json", {"text": "third"})
         raise error
 
 
 def test_a_run_is_written_whole_or_not_at_all(tmp_path):
     for text in ("first", "second"):
-        with RunWriter(tmp_path, "one").whole() as writer:
-            writer.write_config({"text": text})
-            writer.write_summary({})
+        with whole(tmp_path, "summary.json") as aside:
+            write_json(aside / "config.json", {"text": text})
+            write_summary(aside, "one", {})
     for error in (ValueError, KeyboardInterrupt):
         with pytest.raises(error):
             stopped(tmp_path, error)
@@ -157,9 +162,8 @@ def test_a_run_is_written_whole_or_not_at_all(tmp_path):
 def test_another_run_is_known_before_its_systems_have_run(tmp_path):
     asked = {"arguments": {"model": "gpt2"}, "systems": {}}
     check_same_run(tmp_path / "none", asked)
-    with RunWriter(tmp_path, "one").whole() as writer:
-        writer.write_config({**asked, "systems": {"gpu": {"tdp_w": 700.0}}})
-        writer.write_summary({})
+    write_json(tmp_path / "config.json", {**asked, "systems": {"gpu": {"tdp_w": 700.0}}})
+    write_summary(tmp_path, "one", {})
     check_same_run(tmp_path, asked)
     with pytest.raises(HeliographError, match="holds another run; name another directory"):
         check_same_run(tmp_path, {**asked, "arguments": {"model": "gpt3"}})
@@ -167,7 +171,8 @@ def test_another_run_is_known_before_its_systems_have_run(tmp_path):
 
 def test_a_new_run_takes_the_next_free_name(tmp_path):
     assert new_run_directory(tmp_path, "compare") == tmp_path / "compare"
-    RunWriter(tmp_path / "compare", "one").write_summary({})
+    (tmp_path / "compare").mkdir()
+    write_summary(tmp_path / "compare", "one", {})
     assert new_run_directory(tmp_path, "compare") == tmp_path / "compare-2"
 
 
@@ -175,28 +180,15 @@ def test_a_new_run_takes_the_next_free_name(tmp_path):
 def test_any_name_stays_one_directory_below_the_root(tmp_path, name):
     directory = new_run_directory(tmp_path, name)
     assert directory.parent == tmp_path
-    RunWriter(directory, "f").write_summary({"name": name})
+    reserve_directory(directory, "f")
+    write_summary(directory, "f", {"name": name})
     assert (tmp_path / directory.name / "summary.json").is_file()
 
 
 def test_a_trace_is_in_the_form_that_perfetto_opens(tmp_path):
     event = {"name": "forward", "ph": "X", "ts": 0.0, "dur": 5.5, "pid": 0, "tid": 1, "args": {"bytes": 3}}
-    path = RunWriter(tmp_path, "f").write_trace([event])
-    assert json.loads(path.read_text())["traceEvents"] == [event]
-
-
-def test_an_event_without_time_is_refused(tmp_path):
-    with pytest.raises(HeliographError, match="trace event 1 lacks 'ts'"):
-        RunWriter(tmp_path, "f").write_trace(
-            [{"name": "process_name", "ph": "M", "pid": 0}, {"name": "x", "ph": "X"}]
-        )
-
-
-def test_a_trace_is_capped_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "MAX_EVENTS", 2)
-    events = [{"name": "x", "ph": "X", "ts": float(i), "dur": 1.0, "pid": 0, "tid": 0} for i in range(5)]
-    written = json.loads(RunWriter(tmp_path, "f").write_trace(events).read_text())["traceEvents"]
-    assert [event["name"] for event in written] == ["x", "x", "3 later events left out"]
+    write_trace(tmp_path / "trace.json", [event])
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == [event]
 
 
 @pytest.mark.parametrize(
@@ -206,17 +198,17 @@ def test_a_trace_is_capped_and_says_so(tmp_path, monkeypatch):
 def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path, monkeypatch, code, message):
     import errno
 
-    writer = RunWriter(tmp_path, "f")
-    writer.write_config({"a": 1})
+    path = tmp_path / "config.json"
+    write_json(path, {"a": 1})
 
     def fail(*_):
         raise OSError(getattr(errno, code), "as the system says it")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(HeliographError, match=message) as caught:
-        writer.write_config({"a": 2})
+        write_json(path, {"a": 2})
     assert "\n" not in str(caught.value)
-    assert json.loads((tmp_path / "config.json").read_text()) == {"a": 1}
+    assert json.loads(path.read_text()) == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
@@ -224,14 +216,12 @@ def test_an_output_path_that_is_a_file_is_one_sentence(tmp_path):
     (tmp_path / "out").write_text("")
     for directory in (tmp_path / "out", tmp_path / "out" / "run"):
         with pytest.raises(HeliographError, match="cannot make"):
-            RunWriter(directory, "f")
+            reserve_directory(directory, "f")
 
 
 def test_a_directory_that_vanishes_is_one_sentence(tmp_path):
-    writer = RunWriter(tmp_path / "run", "f")
-    Path(tmp_path / "run").rmdir()
     with pytest.raises(HeliographError, match="the directory does not exist"):
-        writer.write_summary({})
+        write_summary(tmp_path / "run", "f", {})
 
 
 @pytest.fixture

@@ -407,6 +407,15 @@ def test_a_model_that_does_not_fit_says_by_how_much():
         run_step(system("gpu_packet"), big, plan)
 
 
+def test_a_wrong_number_before_a_wrong_key_is_told_with_its_own_line_only(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "photonic_packet"\n[core]\nlaser_power_w = "30 mJ"\ncolums = 3\n')
+    with pytest.raises(
+        ParameterError, match=r"^mine\.toml:3: core\.laser_power_w: .* unit 'mJ' does not fit"
+    ):
+        build_system(str(path), accelerators=N)
+
+
 def test_a_toml_file_is_a_system(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
