@@ -92,17 +92,6 @@ class TensorKey:
 KeyT = TypeVar("KeyT", NoiseKey, TensorKey)
 
 
-@dataclass(kw_only=True)
-class _Open(threading.local):
-    """Open key of this thread; compilers can trace a thread-local, but not a context variable."""
-
-    key: NoiseKey | TensorKey | None = None
-    """Innermost key."""
-
-
-_OPEN = _Open()
-
-
 def noise_key(
     seed: int, step: int = 0, *, part: int = 0, alike: bool = True
 ) -> contextlib.AbstractContextManager[NoiseKey]:
@@ -127,16 +116,16 @@ def noise_key(
 @contextlib.contextmanager
 def opened(key: KeyT) -> Iterator[KeyT]:
     """Open a key from which the products of converted models draw."""
-    before, _OPEN.key = _OPEN.key, key
+    before, _RUNNING.key = _RUNNING.key, key
     try:
         yield key
     finally:
-        _OPEN.key = before
+        _RUNNING.key = before
 
 
 def open_key() -> NoiseKey | TensorKey | None:
     """Return the innermost open key of this thread, or None."""
-    return _OPEN.key
+    return _RUNNING.key
 
 
 _INT64_MASK = 2**63 - 1
@@ -336,8 +325,13 @@ def _is_empty(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @dataclass(kw_only=True)
 class _Running(threading.local):
-    """Running layers and product of this thread."""
+    """Open key, and running layers and product, of this thread.
 
+    Compilers can trace a thread-local, but not a context variable.
+    """
+
+    key: NoiseKey | TensorKey | None = None
+    """Innermost open key."""
     frames: list[Frame] = field(default_factory=list)
     """Calls of layers, the innermost last."""
     product: str | None = None

@@ -51,20 +51,15 @@ class RunsOn(StrEnum):
     """Electronics, though the policy does not say so: a fault of the conversion."""
 
 
-@dataclass(kw_only=True)
-class ProductEntry:
-    """Products of one kind in one layer that one unit runs."""
+_Kind = tuple[str, str, RunsOn, str, str]
+"""Layer, kind of product or operator of torch, unit that runs it, property of the operands that keeps it
+electronic ("" if none has), and type of the operands."""
 
-    layer: str
-    """Name of the module."""
-    product: str
-    """Kind of the products, or the operator of torch."""
-    place: RunsOn
-    """Unit that runs them."""
-    reason: str
-    """Property of the operands that keeps them electronic; empty if there is none."""
-    dtype: str
-    """Type of the operands."""
+
+@dataclass(kw_only=True)
+class _Tally:
+    """Products of one kind in one forward pass."""
+
     count: int = 0
     """Number of products."""
     macs: int | None = 0
@@ -79,7 +74,7 @@ class _ProductLog(TorchDispatchMode):
     def __init__(self, names: Mapping[int, str]) -> None:
         super().__init__()
         self.names = names
-        self.entries: dict[tuple[object, ...], ProductEntry] = {}
+        self.tallies: dict[_Kind, _Tally] = {}
 
     def __torch_dispatch__(
         self,
@@ -96,7 +91,7 @@ class _ProductLog(TorchDispatchMode):
         return result
 
     def _record(self, name: str, on_core: bool, args: tuple[Any, ...], result: object) -> None:
-        """Add one product to its entry."""
+        """Add one product to its tally."""
         frame = current_frame()
         product, electronic = current_product()
         layer, _, kind = (product or ":").rpartition(":")
@@ -110,14 +105,11 @@ class _ProductLog(TorchDispatchMode):
         macs = 0 if any(x.numel() == 0 for x in operands) else _macs(name, on_core, args, result)
         dtype = str(operands[0].dtype if operands else None).removeprefix("torch.")
         reason = _operand_reason(name, operands) if place is RunsOn.ELECTRONIC else ""
-        entry = self.entries.setdefault(
-            (layer, kind, place, reason, dtype),
-            ProductEntry(layer=layer, product=kind, place=place, reason=reason, dtype=dtype),
-        )
-        entry.count += 1
-        entry.macs = None if macs is None or entry.macs is None else entry.macs + macs
+        tally = self.tallies.setdefault((layer, kind, place, reason, dtype), _Tally())
+        tally.count += 1
+        tally.macs = None if macs is None or tally.macs is None else tally.macs + macs
         storages = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.dim() > 1}
-        entry.weights |= {self.names[storage] for storage in storages if storage in self.names}
+        tally.weights |= {self.names[storage] for storage in storages if storage in self.names}
 
 
 def _flat(values: Sequence[Any]) -> Iterator[Any]:
@@ -164,8 +156,8 @@ def _macs(name: str, on_core: bool, args: tuple[Any, ...], result: object) -> in
 
 def log_products(
     model: nn.Module, sample: torch.Tensor | Sequence[object] | Mapping[str, object]
-) -> list[ProductEntry]:
-    """Run a converted model once, in `eval()` and without gradients, and return its products."""
+) -> dict[_Kind, _Tally]:
+    """Run a converted model once, in `eval()` and without gradients, and return its products by kind."""
     names = {p.untyped_storage()._cdata: name for name, p in model.named_parameters() if p.dim() > 1}
     log = _ProductLog(names)
     inputs = [sample] if isinstance(sample, torch.Tensor) else sample
@@ -174,7 +166,7 @@ def log_products(
             model(**inputs)
         else:
             model(*inputs)
-    return list(log.entries.values())
+    return log.tallies
 
 
 @contextlib.contextmanager
@@ -356,7 +348,7 @@ def describe(
     if sample is None:
         rows = _planned(model, classes)
     else:
-        rows = [_measured(entry, model, classes) for entry in log_products(model, sample)]
+        rows = [_measured(*counted, model, classes) for counted in log_products(model, sample).items()]
     return ConversionReport(
         model=type(model).__name__,
         mode=str(conversion.policy.mode),
@@ -367,25 +359,26 @@ def describe(
 
 
 def _measured(
-    entry: ProductEntry, model: nn.Module, classes: Mapping[str, str]
+    kind: _Kind, tally: _Tally, model: nn.Module, classes: Mapping[str, str]
 ) -> tuple[ReportRow, set[str]]:
-    """Return the row of an entry, its weights not counted yet, and the names of these weights."""
-    site = next((site for site in sites_of(model) if site.name == entry.layer), None)
-    names = set(entry.weights)
-    if not names and entry.product in _BY_WEIGHTS:  # a copy of the weight was multiplied, as under autocast
-        prefix = f"{entry.layer}." if entry.layer else ""
-        own = model.get_submodule(entry.layer).named_parameters(recurse=False)
+    """Return the row of a kind of product, its weights not counted yet, and the names of these weights."""
+    layer, product, place, reason, dtype = kind
+    site = next((site for site in sites_of(model) if site.name == layer), None)
+    names = set(tally.weights)
+    if not names and product in _BY_WEIGHTS:  # a copy of the weight was multiplied, as under autocast
+        prefix = f"{layer}." if layer else ""
+        own = model.get_submodule(layer).named_parameters(recurse=False)
         names = {f"{prefix}{name}" for name, parameter in own if parameter.dim() > 1}
     row = ReportRow(
-        layer=entry.layer,
-        module=classes.get(entry.layer, "outside the model"),
-        product=entry.product,
-        place=entry.place,
-        reason=_reason(site, entry.product, entry.place) or entry.reason,
-        products=entry.count,
+        layer=layer,
+        module=classes.get(layer, "outside the model"),
+        product=product,
+        place=place,
+        reason=_reason(site, product, place) or reason,
+        products=tally.count,
         weights=0,
-        macs=entry.macs,
-        dtype=entry.dtype,
+        macs=tally.macs,
+        dtype=dtype,
     )
     return row, names
 

@@ -3,9 +3,8 @@
 Three parts:
 
 - `Circuits` says which endpoint each lane of each endpoint reaches, and which ports are down. Lanes to the
-same
-  peer act as one link, that of the first of them. `assign_lanes` gives pairs of endpoints lanes by weight;
-  two circuits never end on the same lane of an endpoint (`_colour_lanes`).
+  same peer act as one link, that of the first of them. `assign_lanes` gives pairs of endpoints lanes by
+  weight; two circuits never end on the same lane of an endpoint (`_colour_lanes`).
 - `ForwardingCircuits` are circuits whose vertices forward traffic for others, along shortest paths.
 - Layouts say how many circuits join each two vertices of a domain, [N, N], for a traffic matrix: `job_links`
   where vertices forward, `busiest_first` where they do not, `candidate_circuits` beside packet switches.
@@ -56,9 +55,6 @@ class Circuits:
     to after a repair, shape [E, lanes]; None if nothing is lent."""
     relays: bool = False
     """Whether a pair whose lanes are all down goes over other circuits between its nodes."""
-    targets: dict[int, tuple[Flows, np.ndarray]] = field(default_factory=dict)
-    """Cache of a run: flows by identity, and the destinations of all lanes [E, lanes] that serve them while
-    all ports work."""
 
     def __post_init__(self) -> None:
         lit = self.tx_peer != DARK
@@ -91,8 +87,8 @@ class Circuits:
         Lent lanes return to their owners once any port works again.
         """
         if self.unlent is None or np.isin(self.failed, failed).all():
-            return Circuits(self.tx_peer, self.plans, failed, self.unlent, targets=self.targets)
-        return Circuits(self.unlent, self.plans, failed, targets=self.targets)
+            return Circuits(self.tx_peer, self.plans, failed, self.unlent)
+        return Circuits(self.unlent, self.plans, failed)
 
     @cached_property
     def link_lanes(self) -> np.ndarray:
@@ -114,7 +110,7 @@ class Circuits:
         """
         after = _with_turned(self.tx_peer, moving, target)
         unlent = None if self.unlent is None else _with_turned(self.unlent, moving, target)
-        return Circuits(after, self.plans, self.failed, unlent, targets=self.targets)
+        return Circuits(after, self.plans, self.failed, unlent)
 
     def changed_links(self, after: Circuits) -> np.ndarray:
         """Return the links, ``endpoint * lanes + lane``, whose peer or capacity differs in `after`, [n]."""

@@ -459,21 +459,8 @@ class OcsRails(SwitchedCircuits):
     def _target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
         """Return the destination of each lane when the axis of some flows is served, shape [E, lanes].
 
-        Cached while all ports work.
+        Those of the axis's plan if they connect the flows, else lanes for all of the axis, or for the flows.
         """
-        cached = None if circuits.failed.size else circuits.targets.get(id(flows))
-        if cached is not None:
-            return cached[1]
-        target = self._planned_lanes(circuits, flows, demand)
-        if not circuits.failed.size:
-            circuits.targets[id(flows)] = (
-                flows,
-                target,
-            )  # the cache holds the flows, so that their id stays theirs
-        return target
-
-    def _planned_lanes(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
-        """Return the lanes of the axis's plan if they connect the flows, else lanes for axis or flows."""
         plan = circuits.plans.get(flows.axis)
         passed_on = (self._ends(flows, circuits)[:, 1] != flows.destinations).any()
         failed = circuits.failed if passed_on else circuits.failed[:0]

@@ -408,10 +408,13 @@ def birkhoff_von_neumann(demand: np.ndarray, matching: Matching = Matching.BOTTL
         return []
     floor = total * BALANCE_TOLERANCE
     left[left <= floor / len(left)] = 0.0
-    peel = _peel_heaviest if matching is Matching.HUNGARIAN else _peel_kept
+    if matching is Matching.HUNGARIAN:
+        peeled = _peel_heaviest(left, floor / len(left))
+    else:
+        peeled = _peel_kept(left, floor / len(left), bottleneck=matching is Matching.BOTTLENECK)
     parts: list[Part] = []
     remaining = total
-    for permutation, duration in peel(left, floor / len(left), bottleneck=matching is Matching.BOTTLENECK):
+    for permutation, duration in peeled:
         parts.append((permutation, duration))
         remaining -= duration
         if remaining <= floor:
@@ -419,17 +422,19 @@ def birkhoff_von_neumann(demand: np.ndarray, matching: Matching = Matching.BOTTL
     return parts
 
 
-def _peel_heaviest(left: np.ndarray, floor: float, *, bottleneck: bool) -> Iterator[Part]:
+def _peel_heaviest(left: np.ndarray, floor: float) -> Iterator[Part]:
     """Yield parts, each on the matching of greatest total of what is left; reduces `left` in place."""
-    del bottleneck
-    sources = np.arange(len(left))
     while (columns := heaviest(left)) is not None:
-        rest = left[sources, columns]
-        duration = float(rest.min())
-        rest -= duration
-        rest[rest <= floor] = 0.0
-        left[sources, columns] = rest
-        yield columns, duration
+        yield columns, _peel(left, columns, floor)
+
+
+def _peel(left: np.ndarray, columns: np.ndarray, floor: float) -> float:
+    """Take a permutation off `left` in place, for as long as its smallest entry lasts; return that."""
+    rest = left[np.arange(len(left)), columns]
+    duration = float(rest.min())
+    rest -= duration
+    left[np.arange(len(left)), columns] = np.where(rest <= floor, 0.0, rest)
+    return duration
 
 
 def _peel_kept(left: np.ndarray, floor: float, *, bottleneck: bool) -> Iterator[Part]:
@@ -450,11 +455,8 @@ def _peel_kept(left: np.ndarray, floor: float, *, bottleneck: bool) -> Iterator[
         elif matching.complete() is not None:
             return
         columns = matching.columns.copy()
+        duration = _peel(left, columns, floor)
         rest = left[sources, columns]
-        duration = float(rest.min())
-        rest -= duration
-        rest[rest <= floor] = 0.0
-        left[sources, columns] = rest
         gone = np.flatnonzero((rest < level) if bottleneck else (rest == 0.0))
         matching.forbid(gone, columns[gone])
         yield columns, duration
@@ -675,8 +677,8 @@ def fewest(demand: np.ndarray) -> list[Part]:
     of like size together. A linear programme then finds the least total length that serves all
     (`least_lengths`).
     """
-    pattern = checked(demand) > 0.0
     weights = checked(demand)
+    pattern = weights > 0.0
     size, largest = len(weights), float(weights.max(initial=0.0))
     rounds: list[np.ndarray] = []
     while pattern.any():

@@ -207,53 +207,6 @@ class CircuitSchedule:
         """Makespan over bound, at least one."""
         return self.makespan_s / self.bound_s if self.bound_s > 0.0 else 1.0
 
-    def validated(self) -> CircuitSchedule:
-        """Return the schedule itself, after checking it.
-
-        Raises
-        ------
-        ParameterError
-            If a configuration is no matching, a duration is not positive, a switch does not exist, a residue
-            has no packet switch to carry it, or the makespan lies below the bound.
-        """
-        self._check_shapes()
-        for index, row in enumerate(self.permutations):
-            lit = row[row != DARK]
-            if len(np.unique(lit)) != len(lit):
-                twice = int(lit[np.flatnonzero(np.bincount(lit)[lit] > 1)[0]])
-                msg = f"configuration {index}: two circuits end at output {twice}; an output receives one"
-                raise ParameterError(msg)
-        if self.residue.any() and self.packet_rate_bytes_per_s == 0.0:
-            row, column = np.unravel_index(self.residue.argmax(), self.residue.shape)
-            msg = (
-                f"{self.residue_bytes:g} B are never carried, most from {row} to {column}; add "
-                "configurations, or a packet switch for the rest"
-            )
-            raise ParameterError(msg)
-        if self.makespan_s < self.bound_s * (1.0 - BALANCE_TOLERANCE):
-            msg = f"a makespan of {self.makespan_s:g} s lies below the bound of {self.bound_s:g} s"
-            raise ParameterError(msg)
-        return self
-
-    def _check_shapes(self) -> None:
-        checked(self.demand)
-        count, ports = self.configurations, self.ports
-        if self.permutations.shape != (count, ports) or self.switch_of.shape != (count,):
-            msg = (
-                f"{count} durations of {ports} ports need permutations of shape ({count}, {ports}) and "
-                f"{count} switches; got {self.permutations.shape} and {self.switch_of.shape}"
-            )
-            raise ParameterError(msg)
-        if count and not (self.durations_s > 0.0).all():
-            msg = f"every configuration must last; the shortest lasts {self.durations_s.min():g} s"
-            raise ParameterError(msg)
-        if count and (self.permutations.min() < DARK or self.permutations.max() >= ports):
-            msg = f"circuits must end at outputs 0 to {ports - 1}, or be {DARK} for dark"
-            raise ParameterError(msg)
-        if count and not (0 <= self.switch_of.min() and self.switch_of.max() < self.switches):
-            msg = f"configurations must be on switches 0 to {self.switches - 1}"
-            raise ParameterError(msg)
-
 
 MOST_SWITCHES = 1024
 """Most switches of a bank; TPU v4 has 48 (Jouppi et al., arXiv:2304.01433). Dimensionless."""
@@ -352,8 +305,8 @@ class PhasePlan:
         return self.time_s / self.bound_s if self.bound_s > 0.0 else 1.0
 
 
-def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool = True) -> PhasePlan:
-    """Return the fastest choice of moves and lanes for the phases of a step.
+def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes) -> PhasePlan:
+    """Return the fastest choice of moves and lanes for the phases of a step, of which many follow each other.
 
     Parameters
     ----------
@@ -361,9 +314,6 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
         Phases in order.
     lanes : Lanes
         Lanes of a port, their rate and the reconfiguration time of a move.
-    repeats : bool
-        Whether steps follow each other, so that the last phase's circuits are those before the first.
-        Otherwise circuits stand before the first phase as it needs them.
 
     Raises
     ------
@@ -394,12 +344,9 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
         [exposed_delay(reconfiguration_s=lanes.reconfiguration_s, idle_s=phase.idle_s) for phase in phases]
     )
     turning_s = np.where(turns > 0, (turns - 1) * lanes.reconfiguration_s + exposed_s[:, None], 0.0)
-    if not repeats:  # the first turn stands already
-        turning_s[0] -= np.where(turns[0] > 0, exposed_s[0], 0.0)
-        turns[0] -= turns[0] > 0
     times_s = transfer_s + turning_s
     # A phase with turns moves circuits anyhow: its first turn is the move to it, and paid once.
-    path, moves = _fastest_path(times_s, np.where(turns > 0, 0.0, exposed_s[:, None]), repeats=repeats)
+    path, moves = _fastest_path(times_s, np.where(turns > 0, 0.0, exposed_s[:, None]))
     chosen = np.arange(len(phases)), path
     moved = np.array(moves) & (turns[chosen] == 0)
     return PhasePlan(
@@ -451,21 +398,17 @@ def _turns(phase: TrafficPhase, own_lanes: np.ndarray) -> np.ndarray:
     return np.where((own_lanes > 0) & (rounds > 1), rounds * phase.exchanges, 0)
 
 
-def _fastest_path(
-    times_s: np.ndarray, exposed_s: np.ndarray, *, repeats: bool
-) -> tuple[list[int], list[bool]]:
+def _fastest_path(times_s: np.ndarray, exposed_s: np.ndarray) -> tuple[list[int], list[bool]]:
     """Return the choice of each phase, and whether circuits move to it, of the least total time.
 
     Dynamic programming (Bellman 1957): ``reached[s, c]`` is the least time up to a phase from choice s before
     the first phase to choice c after it. A phase keeps the choice before it, or moves to any from the best
-    one.
+    one. The last choice is the one before the first phase.
 
     Parameters
     ----------
     times_s, exposed_s : numpy.ndarray
         Time of each phase under each choice, and of a move to it, shape [phases, choices].
-    repeats : bool
-        Whether the last choice must be the one before the first phase.
     """
     count, choices = times_s.shape
     reached = np.full((choices, choices), np.inf)
@@ -477,9 +420,7 @@ def _fastest_path(
         by_move = reached.min(axis=1, keepdims=True) + exposed_s[phase]
         moved[phase] = by_move < reached
         reached = np.where(moved[phase], by_move, reached) + times_s[phase]
-    ends = np.diag(reached) if repeats else reached.min(axis=1)
-    start = int(ends.argmin())
-    choice = start if repeats else int(reached[start].argmin())
+    start = choice = int(np.diag(reached).argmin())
     path, moves = [], []
     for phase in range(count - 1, -1, -1):
         path.append(choice)
@@ -814,7 +755,7 @@ def applies(policy: SchedulePolicy, ports: int, bank: OcsBank) -> bool:
 
 
 def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> CircuitSchedule:
-    """Return a checked schedule of a demand.
+    """Return the schedule of a demand.
 
     Parameters
     ----------
@@ -841,7 +782,7 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
         )
         raise ParameterError(msg)
     on_one = _on_one_switch(left, policy, bank)
-    return (spread(on_one, bank.switches) if bank.switches > 1 else on_one).validated()
+    return spread(on_one, bank.switches) if bank.switches > 1 else on_one
 
 
 def _on_one_switch(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> CircuitSchedule:

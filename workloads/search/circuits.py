@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,8 @@ from workloads.search.plans import (
     strides,
     two_copies,
 )
+
+T = TypeVar("T")
 
 LEVEL = 2.0
 """Octaves of payload within which collectives of one kind take the algorithm of the first of them; a
@@ -443,18 +445,21 @@ class StageReplay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageTurns:
-    """Turns of a stage's circuits in a step beyond those inside blocks; all dimensionless."""
+class StageTurns(Generic[T]):
+    """Turns of a stage's circuits in a step beyond those inside blocks; all dimensionless.
 
-    per_microbatch: float
+    Numbers of one plan, or columns of shape [P].
+    """
+
+    per_microbatch: T
     """Of every microbatch, gathers and sums included."""
-    per_step: float
+    per_step: T
     """Of the step, beyond those of its microbatches."""
-    first_bare: float
+    first_bare: T
     """Of the first microbatch without gathers and sums."""
-    next_bare: float
+    next_bare: T
     """Of every further microbatch without gathers and sums."""
-    sums_slowdown: float
+    sums_slowdown: T
     """Time of gathers and sums over that on circuits of their own."""
 
 
@@ -463,15 +468,15 @@ class StepReplay:
 
     def __init__(self, walk: CircuitWalk, stage: StageCollectives) -> None:
         self._walk, self._stage = walk, stage
-        self._known: dict[Deferred, StageTurns] = {}
+        self._known: dict[Deferred, StageTurns[float]] = {}
 
-    def turns(self, deferred: Deferred) -> StageTurns:
+    def turns(self, deferred: Deferred) -> StageTurns[float]:
         """Return the turns where some gathers and sums are deferred."""
         if deferred not in self._known:
             self._known[deferred] = self._count(deferred)
         return self._known[deferred]
 
-    def _count(self, deferred: Deferred) -> StageTurns:
+    def _count(self, deferred: Deferred) -> StageTurns[float]:
         """Replay microbatches until their turns repeat, without gathers and sums and then with them."""
         passes = StageReplay(self._walk, self._stage, deferred)
         first_bare, _, next_bare = (passes.run_pass(0) + passes.run_pass(1) for _ in range(3))
@@ -500,7 +505,7 @@ class StepReplay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTurns:
+class StepTurns(StageTurns[np.ndarray]):
     """Turns of P plans whose exchanges between experts leave the nodes, by replay of their stages."""
 
     known: np.ndarray
@@ -509,22 +514,8 @@ class StepTurns:
     """Turns in a block, forward and backward, shape [P, 2]; dimensionless."""
     ports: np.ndarray
     """Ports that turn at once, on average, shape [P]."""
-    per_microbatch: np.ndarray
-    """Turns of every microbatch on a stage beyond those in its blocks, shape [P]."""
-    per_step: np.ndarray
-    """Turns of a step beyond those of its microbatches, shape [P]."""
-    first_bare: np.ndarray
-    """Turns of the first microbatch on a stage without gathers and sums, shape [P]."""
-    next_bare: np.ndarray
-    """The same of every further microbatch, shape [P]."""
-    sums_slowdown: np.ndarray
-    """Time of gathers and sums over that on circuits of their own, shape [P]; dimensionless."""
     sums_wait: np.ndarray
     """Whether all sums wait for the exchanges of passes, shape [P]."""
-
-
-_COUNTS = ("per_microbatch", "per_step", "first_bare", "next_bare")
-"""Fields that `StepTurns` has of each stage's `StageTurns`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -552,8 +543,8 @@ class StageReplays:
     def turns(self, turn_s: float) -> StepTurns:
         """Return the turns of all plans where one reconfiguration takes `turn_s`."""
         count = len(self.replays)
-        columns = {name: np.zeros(count) for name in _COUNTS}
-        slowdown, waits = np.ones(count), np.zeros(count, dtype=bool)
+        columns = {one.name: np.ones(count) for one in fields(StageTurns)}
+        waits = np.zeros(count, dtype=bool)
         late_gathers, late_sums = (times_s < short_s(turn_s) for times_s in (self.gather_s, self.sum_s))
         for number, replay in enumerate(self.replays):
             if replay is None:
@@ -565,13 +556,11 @@ class StageReplays:
             turns = replay.turns(Deferred(gathers=gathers, sums=sums))
             for name, column in columns.items():
                 column[number] = getattr(turns, name)
-            slowdown[number] = turns.sums_slowdown
             waits[number] = sums.dense and sums.experts
         return StepTurns(
             known=self.known,
             block=self.block[self.number],
             ports=self.ports[self.number],
-            sums_slowdown=slowdown[self.number],
             sums_wait=waits[self.number],
             **{name: column[self.number] for name, column in columns.items()},
         )
@@ -878,7 +867,7 @@ class PlanCircuits:
         """
         plan, order, size = self.plans.plan(row), self.plans.placement(row), self.prices.fabric.node_size
         axes, layout = plan.axes, plan.layout
-        near = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)["dp"]
+        near = strides(order, axes)["dp"]
         least = max(NODES_KEPT, NODES_KEPT * size // near)
         replicas = int(axes.expert_replicas)
 

@@ -16,7 +16,6 @@ from simulator.layout import Axis, RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.step_estimate import StepArrays
 from workloads.pipeline.schedule import Pass
-from workloads.search.plans import PartCost
 
 AXES = ("tp", "cp", "ep")
 """Axes with traffic inside passes."""
@@ -116,36 +115,6 @@ def mixed(dense: Slowdowns, experts: Slowdowns, share: np.ndarray) -> Slowdowns:
             axis: 1.0 / ((1.0 - share) / column + share / experts.sums[axis])
             for axis, column in dense.sums.items()
         },
-    )
-
-
-def pass_traffic(
-    costs: tuple[PartCost[np.ndarray], PartCost[np.ndarray]],
-    *,
-    blocks: np.ndarray,
-    layers: int,
-    slowdowns: Slowdowns,
-) -> PassTraffic:
-    """Return the traffic inside the passes of P plans.
-
-    Parameters
-    ----------
-    costs : tuple of PartCost
-        Costs of a block forward and backward, columns of shape [P].
-    blocks : numpy.ndarray
-        Blocks of the three stages, shape [P, 3].
-    layers : int
-        Blocks of the model.
-    slowdowns : Slowdowns
-        Slowdowns of the P plans.
-    """
-    return PassTraffic(
-        blocks=blocks,
-        layers=layers,
-        waited_s={axis: np.stack([cost.axis_s(axis) for cost in costs], axis=1) for axis in AXES},
-        ring_s=np.stack([cost.ring_s for cost in costs], axis=1),
-        ring_work_s=np.stack([cost.ring_work_s for cost in costs], axis=1),
-        slowdowns=slowdowns,
     )
 
 

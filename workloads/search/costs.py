@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
@@ -43,7 +43,6 @@ from workloads.search.contention import (
     PassTraffic,
     Slowdowns,
     mixed,
-    pass_traffic,
     slowdowns,
 )
 from workloads.search.plans import (
@@ -346,27 +345,12 @@ class _StageTimes:
     block_s: np.ndarray
     """Through one block, shape [P]."""
 
-    def minimum(self, other: _StageTimes) -> _StageTimes:
-        """Return the shorter ones of these times and others."""
+    def with_other(
+        self, other: _StageTimes, law: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    ) -> _StageTimes:
+        """Return what a law of two arrays gives for each of these times and the same one of others."""
         return _StageTimes(
-            stages_s=np.minimum(self.stages_s, other.stages_s),
-            ends_s=np.minimum(self.ends_s, other.ends_s),
-            block_s=np.minimum(self.block_s, other.block_s),
-        )
-
-    def __sub__(self, other: _StageTimes) -> _StageTimes:
-        return _StageTimes(
-            stages_s=self.stages_s - other.stages_s,
-            ends_s=self.ends_s - other.ends_s,
-            block_s=self.block_s - other.block_s,
-        )
-
-    def where(self, chosen: np.ndarray, other: _StageTimes) -> _StageTimes:
-        """Return these times for the plans of a mask of shape [P], and others for the rest."""
-        return _StageTimes(
-            stages_s=np.where(chosen[:, None], self.stages_s, other.stages_s),
-            ends_s=np.where(chosen[:, None, None], self.ends_s, other.ends_s),
-            block_s=np.where(chosen, self.block_s, other.block_s),
+            **{one.name: law(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
         )
 
 
@@ -535,10 +519,12 @@ class _Pricing:
             energy_j=self._passes_j(passes, sends.energy_j) + update_j + moved.energy_j,
             outside_bytes=self._outside(passes, moved, np.where(crossing > 0.0, sends.sent_bytes, 0.0)),
             crossing=crossing,
-            beside=pass_traffic(
-                (forward, backward),
+            beside=PassTraffic(
                 blocks=self.blocks,
                 layers=self.pricer.config.blocks,
+                waited_s={axis: _stacked(passes, f"{axis}_s") for axis in AXES},
+                ring_s=_stacked(passes, "ring_s"),
+                ring_work_s=_stacked(passes, "ring_work_s"),
                 slowdowns=self._slowdowns(moved.experts_share),
             ),
             waited_s=self.blocks[:, 1] * (forward.waited_s + backward.waited_s),
@@ -645,8 +631,12 @@ class _Pricing:
         forward = replace(forward, stages_s=forward.stages_s + moved.forward_s)
         backward = replace(backward, stages_s=backward.stages_s + moved.backward_s)
         inputs_alone = replace(inputs_alone, stages_s=inputs_alone.stages_s + moved.backward_s)
-        weights = weights.minimum(backward)
-        return forward, backward, inputs_alone.where(split, backward - weights), weights
+        weights = weights.with_other(backward, np.minimum)
+        inputs = inputs_alone.with_other(
+            backward.with_other(weights, np.subtract),
+            lambda alone, rest: np.where(split.reshape(-1, *[1] * (alone.ndim - 1)), alone, rest),
+        )
+        return forward, backward, inputs, weights
 
     def _passes_j(self, passes: Mapping[Pass, PassCosts], send_j: np.ndarray) -> np.ndarray:
         """Return the dynamic energy of a step's passes and sends between stages, all ranks, shape [P]."""
@@ -1020,6 +1010,11 @@ class _Pricing:
             group, size = self.layouts[number].groups(axis, 0)[0], self.prices.fabric.node_size
             self._known_local[key] = neighbours(group, size)
         return self._known_local[key]
+
+
+def _stacked(passes: Mapping[Pass, PassCosts], name: str) -> np.ndarray:
+    """Return a quantity (a field of `PartCost`) of a block, forward and backward, shape [P, 2]."""
+    return np.stack([getattr(passes[direction].block, name) for direction in BOTH], axis=1)
 
 
 def _axis_of_block(shape: ShapeWork, axis: str) -> tuple[float, CollectiveKind, Skew | None]:

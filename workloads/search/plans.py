@@ -280,13 +280,12 @@ def _same_order(plans: PlanArrays, order: list[str], other: list[str]) -> np.nda
     return same
 
 
-def strides(order: str, tp: int, cp: int, dp: int, pp: int) -> dict[str, int]:
+def strides(order: str, axes: Axes) -> dict[str, int]:
     """Return the distance between neighbours along each axis, in endpoints."""
-    sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
     found, stride = {}, 1
     for axis in order.split():
         found[axis] = stride
-        stride *= sizes[axis]
+        stride *= getattr(axes, axis)
     return found
 
 
@@ -303,7 +302,7 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
     if not isinstance(order, str) or sorted(order.split()) != sorted(PLACEMENTS[0].split()):
         msg = f"placement must name each of {PLACEMENTS[0]} once, nearest first; got {order!r:.60}"
         raise WorkloadError(msg)
-    stride = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)
+    stride = strides(order, axes)
     names = ("pp", "dp", "cp", "tp")
     indices = np.indices(tuple(getattr(axes, name) for name in names))
     endpoints = sum(index * stride[name] for index, name in zip(indices, names, strict=True))
@@ -696,10 +695,6 @@ class PartCost(Generic[T]):
     """Work that may hide it."""
     between_exchanges_s: T
     """Work between an uneven exchange of experts and its way back."""
-
-    def axis_s(self, axis: str) -> T:
-        """Return the traffic along an axis (``tp``, ``cp`` or ``ep``) that the pass waits for."""
-        return {"tp": self.tp_s, "cp": self.cp_s, "ep": self.ep_s}[axis]
 
 
 def part_cost(work: Work, price: Callable[[Collective], tuple[float, float]]) -> PartCost[float]:

@@ -5,9 +5,9 @@ Errors have a class (`ErrorClass`): the outputs that share one draw, on which it
 cost a model.
 
 `MeasuredProducts` runs a core beside exact products and measures its errors by class; `ModelledErrors` is a
-core as such measurements describe it. `GaussianProducts`, `OperandProducts` and `MisreadProducts` have one
-kind of error each, `MirroredProducts` the errors of a run with the other sign. `place` puts numerics at
-single products of a model.
+core as such measurements describe it. `GaussianProducts` and `MisreadProducts` have one kind of error each,
+`MirroredProducts` the errors of a run with the other sign. `place` puts numerics at single products of a
+model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from simulator.errors import ParameterError, WorkloadError, check_range
+from simulator.errors import WorkloadError, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.gpt import (
@@ -399,20 +399,24 @@ class MisreadProducts:
 
 @dataclass(frozen=True)
 class GaussianProducts:
-    """Exact products plus Gaussian noise of a set NSR.
+    """Exact products plus the error from Gaussian noise of one class, of a set NSR.
 
     Notes
     -----
-    If `uneven`, the deviation of an output goes with the largest element of its row of A and of its column of
-    B, as that of receiver and converter noise does where every row and column has a full scale of its own.
+    The deviation of an operand's element is in proportion to the largest of its row of A, or of its column of
+    B: its full scale in cores that scale by row. That of an output is the same for all, or if `uneven` in
+    proportion to both, as that of receiver and converter noise is where every row and column has a full scale
+    of its own. Every call, hence every batch of windows, has new draws.
     """
 
     nsr: float
-    """Noise-to-signal ratio, dimensionless power ratio."""
+    """Noise-to-signal ratio of the result, dimensionless power ratio."""
     sign: int = 1
     """1, or -1 for the same draws with the other sign."""
     uneven: bool = False
-    """Whether the noise follows the full scales of rows and columns."""
+    """Whether noise of outputs follows the full scales of rows and columns."""
+    error_class: ErrorClass = ErrorClass.OUTPUT
+    """Outputs that share one draw: noise of outputs, or of an operand."""
 
     def __post_init__(self) -> None:
         check_range(self, "nsr")
@@ -422,42 +426,11 @@ class GaussianProducts:
         """Return the noisy product, shape [B, M, N]."""
         c_BMN = torch.bmm(a_BMK, b_BKN)
         generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
-        if self.uneven:
-            error_BMN = Scaled.by_row(a_BMK, b_BKN).noise(ErrorClass.OUTPUT, generator)
+        if self.uneven or self.error_class is not ErrorClass.OUTPUT:
+            error_BMN = Scaled.by_row(a_BMK, b_BKN).noise(self.error_class, generator)
         else:
             error_BMN = torch.empty_like(c_BMN).normal_(generator=generator)
         return _with_error(c_BMN, error_BMN, self.nsr, self.sign)
-
-
-@dataclass(frozen=True)
-class OperandProducts:
-    """Exact products plus the error from Gaussian noise on one operand, of a set NSR.
-
-    Notes
-    -----
-    The deviation of an element is in proportion to the largest of its row of A, or of its column of B: its
-    full scale in cores that scale by row. Every call, hence every batch of windows, has new draws.
-    """
-
-    nsr: float
-    """Noise-to-signal ratio of the result, dimensionless power ratio."""
-    operand: ErrorClass
-    """First or second."""
-    sign: int = 1
-    """1, or -1 for the same draws with the other sign."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "nsr")
-        if self.operand is ErrorClass.OUTPUT:
-            msg = "OperandProducts: errors of the class 'output' are on no operand; take GaussianProducts"
-            raise ParameterError(msg)
-
-    @torch.no_grad()
-    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the noisy product, shape [B, M, N]."""
-        generator = torch.Generator(a_BMK.device).manual_seed(key % 2**63)
-        error_BMN = Scaled.by_row(a_BMK, b_BKN).noise(self.operand, generator)
-        return _with_error(torch.bmm(a_BMK, b_BKN), error_BMN, self.nsr, self.sign)
 
 
 _POOL = 2**22
@@ -506,9 +479,7 @@ def _with_error(c_BMN: torch.Tensor, error_BMN: torch.Tensor, nsr: float, sign: 
 
 def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Numerics:
     """Return exact products with errors of one class; `uneven` as in `GaussianProducts`."""
-    if error_class is ErrorClass.OUTPUT:
-        return GaussianProducts(nsr, sign, uneven)
-    return OperandProducts(nsr, error_class, sign)
+    return GaussianProducts(nsr, sign, uneven, error_class)
 
 
 @dataclass(frozen=True)

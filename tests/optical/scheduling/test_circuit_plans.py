@@ -43,10 +43,10 @@ def phases_of(seed, count=4, most_peers=2):
     ]
 
 
-def time_of(phases, given_lanes, delay, *, repeats):
+def time_of(phases, given_lanes, delay):
     """Time of lanes by phase, written out: transfers, and the exposed delay wherever the lanes change."""
     axes = list(dict.fromkeys(phase.axis for phase in phases))
-    total, before = 0.0, given_lanes[-1] if repeats else given_lanes[0]
+    total, before = 0.0, given_lanes[-1]
     for phase, now in zip(phases, given_lanes, strict=True):
         mine = now[axes.index(phase.axis)]
         exposed = max(0.0, delay - phase.idle_s)
@@ -55,8 +55,7 @@ def time_of(phases, given_lanes, delay, *, repeats):
         sizes = [len(one) for one in np.array_split(range(phase.peers), math.ceil(phase.peers / mine))]
         total += sum(phase.bytes_per_pair / (mine // size) for size in sizes)
         if len(sizes) > 1:
-            stands = phase is phases[0] and not repeats
-            total += (len(sizes) * phase.exchanges - 1) * delay + (0.0 if stands else exposed)
+            total += (len(sizes) * phase.exchanges - 1) * delay + exposed
         else:
             total += exposed if now != before else 0.0
         before = now
@@ -64,16 +63,15 @@ def time_of(phases, given_lanes, delay, *, repeats):
 
 
 @pytest.mark.parametrize("most_peers", [2, 5])
-@pytest.mark.parametrize("repeats", [True, False])
 @pytest.mark.parametrize(("seed", "delay"), [(0, 0.0), (1, 0.5), (2, 1.5), (3, 3.0), (4, 100.0)])
-def test_phases_move_where_no_other_choice_is_faster(seed, delay, repeats, most_peers):
+def test_phases_move_where_no_other_choice_is_faster(seed, delay, most_peers):
     phases = phases_of(seed, most_peers=most_peers)
     count = len({phase.axis for phase in phases})
     choices = [one for one in product(range(4), repeat=count) if sum(one) == 3]
-    best = min(time_of(phases, one, delay, repeats=repeats) for one in product(choices, repeat=len(phases)))
-    plan = plan_phases(phases, lanes(delay), repeats=repeats)
+    best = min(time_of(phases, one, delay) for one in product(choices, repeat=len(phases)))
+    plan = plan_phases(phases, lanes(delay))
     assert plan.time_s == pytest.approx(best)
-    assert time_of(phases, plan.lanes, delay, repeats=repeats) == pytest.approx(best)
+    assert time_of(phases, plan.lanes, delay) == pytest.approx(best)
     assert plan.bound_s <= best * (1 + 1e-12)
     assert best <= plan.static_s * (1 + 1e-12)
 

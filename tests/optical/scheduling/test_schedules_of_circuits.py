@@ -30,7 +30,6 @@ from optical.scheduling.schedule import (
     schedule,
     spread,
 )
-from simulator.errors import ParameterError
 
 POLICIES = [one for one in SchedulePolicy if one not in LIMITS]  # test_exact
 
@@ -276,7 +275,7 @@ def test_loads_of_switches_differ_by_no_more_than_a_delay(seed, switches, delay)
         SchedulePolicy.SPECTRA,
         OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=delay),
     )
-    many = spread(one, switches).validated()
+    many = spread(one, switches)
     loads = [many.ends_s[many.switch_of == switch].max(initial=0.0) for switch in range(switches)]
     if one.configurations:
         assert max(loads) - min(loads) <= delay * (1.0 + 1e-9)
@@ -311,38 +310,19 @@ def test_moving_pays_if_it_saves_more_than_its_delay():
     assert exposed_delay(reconfiguration_s=1.0, idle_s=3.0) == 0.0
 
 
-def made(rows, lengths, demand, **changed):
-    settings_ = {
-        "rate_bytes_per_s": 1.0,
-        "reconfiguration_s": 0.1,
-        "switch_of": np.zeros(len(lengths), dtype=np.int64),
-    }
+def made(rows, lengths, demand):
     return CircuitSchedule(
         demand=np.array(demand, dtype=float),
         permutations=np.array(rows),
         durations_s=np.array(lengths, dtype=float),
-        **(settings_ | changed),
+        switch_of=np.zeros(len(lengths), dtype=np.int64),
+        rate_bytes_per_s=1.0,
+        reconfiguration_s=0.1,
     )
 
 
-@pytest.mark.parametrize(
-    ("rows", "lengths", "changed", "message"),
-    [
-        ([[1, 1]], [5.0], {}, "two circuits end at output 1"),
-        ([[1, 0]], [1.0], {}, "never carried, most from 0 to 1"),
-        ([[1, 0]], [0.0], {}, "must last"),
-        ([[2, 0]], [5.0], {}, "outputs 0 to 1"),
-        ([[1, 0, 2]], [5.0], {}, "need permutations of shape"),
-        ([[1, 0]], [5.0], {"switch_of": np.array([1])}, "on switches 0 to 0"),
-    ],
-)
-def test_what_is_no_schedule_is_refused(rows, lengths, changed, message):
-    with pytest.raises(ParameterError, match=message):
-        made(rows, lengths, [[0.0, 3.0], [2.0, 0.0]], **changed).validated()
-
-
 def test_a_schedule_by_hand():
-    found = made([[1, 0], [1, DARK]], [2.0, 1.0], [[0.0, 3.0], [2.0, 0.0]]).validated()
+    found = made([[1, 0], [1, DARK]], [2.0, 1.0], [[0.0, 3.0], [2.0, 0.0]])
     assert found.makespan_s == pytest.approx(3.2)
     assert found.duty == pytest.approx(3.0 / 3.2)
     assert found.bound_s == pytest.approx(3.1)
@@ -352,11 +332,11 @@ def test_a_schedule_by_hand():
 def test_ports_that_move_alone_go_on_where_others_still_send():
     """By hand: 0 to 1 stands for both configurations, 1 and 2 turn as soon as they are done."""
     demand = [[0.0, 6.0, 0.0], [0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]
-    whole = made([[1, 2, 0]], [6.0], demand).validated()
+    whole = made([[1, 2, 0]], [6.0], demand)
     assert whole.ports_alone_s == whole.makespan_s == pytest.approx(6.1)
-    parts = made([[1, DARK, 0], [1, 2, DARK], [DARK, DARK, 0]], [3.0, 3.0, 1.0], demand).validated()
+    parts = made([[1, DARK, 0], [1, 2, DARK], [DARK, DARK, 0]], [3.0, 3.0, 1.0], demand)
     assert parts.makespan_s == pytest.approx(7.3)
     assert parts.ports_alone_s == pytest.approx(6.1)
-    turned = made([[1, 2, DARK], [2, DARK, 1]], [1.0, 2.0], [[0, 1, 2], [0, 0, 0.5], [0, 2, 0]]).validated()
+    turned = made([[1, 2, DARK], [2, DARK, 1]], [1.0, 2.0], [[0, 1, 2], [0, 0, 0.5], [0, 2, 0]])
     assert turned.makespan_s == pytest.approx(3.2)
     assert turned.ports_alone_s == pytest.approx(0.1 + 1.0 + 0.1 + 2.0)

@@ -11,6 +11,7 @@ from simulator.step_estimate import StepArrays, estimate
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import Chain, PassTimes, Pipeline, Schedule, play
 from workloads.pipeline.schedules import DUALPIPE, ZB_H2, ZB_V, ZERO_BUBBLE
+from workloads.plan.parts import Axes
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, broken_rules, endpoints_of, grid, memory_bytes, strides
@@ -92,7 +93,7 @@ def test_memory_over_arrays_is_that_of_one_plan(model: str, text: str) -> None:
 def test_nearest_axis_has_neighbours() -> None:
     """Axes stand from the nearest to the farthest, and every rank has an endpoint of its own."""
     plan = Plan.of(tp=2, cp=2, dp=4, pp=2, global_batch=4)
-    assert strides("dp tp cp pp", 2, 2, 4, 2) == {"dp": 1, "tp": 4, "cp": 8, "pp": 16}
+    assert strides("dp tp cp pp", Axes(tp=2, cp=2, dp=4, pp=2)) == {"dp": 1, "tp": 4, "cp": 8, "pp": 16}
     for order in PLACEMENTS:
         assert sorted(endpoints_of(plan.axes, order)) == list(range(32))
     assert endpoints_of(plan.axes, PLACEMENTS[0]) == tuple(range(32))

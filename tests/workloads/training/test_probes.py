@@ -21,7 +21,6 @@ from workloads.training.probes import (
     MirroredProducts,
     MisreadProducts,
     ModelledErrors,
-    OperandProducts,
     RepeatedProducts,
     Scaled,
     gain_response,
@@ -354,7 +353,5 @@ def test_silence_is_exact_and_nonsense_is_refused():
     assert torch.equal(EXACT_PRODUCTS.run(ProductName.UP, A, B, key=0, weight=False), EXACT)
     with pytest.raises(ParameterError, match="nsr"):
         GaussianProducts(-1.0)
-    with pytest.raises(ParameterError, match="no operand"):
-        OperandProducts(0.1, ErrorClass.OUTPUT)
     with pytest.raises(ParameterError, match="passes"):
         RepeatedProducts(ScaledProducts(1.0), 0)
