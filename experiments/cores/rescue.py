@@ -605,7 +605,7 @@ class RankRescues(Study):
             source=self.source,
             target=self.target,
             target_db=wanted_db,
-            rescues=tuple(sorted(rows, key=lambda row: (row.target_j_per_mac or math.inf, -row.captured_db))),
+            rescues=tuple(sorted(rows, key=_order)),
         )
 
     def _chosen_layer(self) -> int:
@@ -656,6 +656,11 @@ class RankRescues(Study):
         except HeliographError as error:
             return dataclasses.replace(row, why_not=str(error))
         return dataclasses.replace(row, target_j_per_mac=energy, target_s_per_mac=time)
+
+
+def _order(row: RescueRow) -> tuple[float, float]:
+    """Return the key of the ranking: energy at the target, then signal over noise, the most first."""
+    return row.target_j_per_mac or math.inf, -row.captured_db
 
 
 def _per_mac(built: Bench) -> tuple[float, float]:
