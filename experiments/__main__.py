@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _set_up() -> None:
-    """Set what holds for the whole process."""
+    """Set the threads of linear algebra and the thresholds of garbage collection, for the whole process."""
     import gc  # noqa: PLC0415 - as above
     import os  # noqa: PLC0415 - as above
 

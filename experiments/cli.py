@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NO_PICTURES = (".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".html", ".json", ".csv", ".parquet")
 """Suffixes that ``--out`` refuses: neither pictures that can be written nor likely names of a directory."""
 BAD_INPUT = 2
-"""Exit code for anything wrong with what the user handed in."""
+"""Exit code for invalid input."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -77,7 +77,7 @@ COMMANDS = MappingProxyType(
         "core": Command(
             "experiments.cores.one:OneCore",
             "show where a photonic core's energy and precision go",
-            page="experiments.cores.page:page",
+            page="experiments.cores.one:page",
         ),
         "core check": Command(
             "experiments.cores.checks:CheckCore",

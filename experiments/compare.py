@@ -1,4 +1,4 @@
-"""The same model on several systems, each at its best, and the page of a comparison."""
+"""Command ``heliograph compare``: the same model on several systems, and the HTML page of a comparison."""
 
 from __future__ import annotations
 
@@ -55,45 +55,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared(Result):
-    """Systems beside each other."""
+    """One step of the same model on several systems."""
 
     comparison: Comparison
-    """Steps, and what training came to."""
+    """Steps of all systems, and losses of a small GPT if it was trained through their arithmetic."""
     detail: bool = False
-    """Whether the report tells where time and energy go."""
+    """Whether the report has a table of where time and energy go."""
 
     def report(self) -> list[Block]:
-        """Return the table of all systems."""
+        """Return the table of all systems, sentences on precision and limits, plans, and the firmness."""
         comparison, records = self.comparison, self.comparison.records()
-        title = f"{comparison.config.name} on {comparison.results[0].system.accelerators:,} accelerators"
+        config, assignments = comparison.config, comparison.request.assignments
+        title = f"{config.name} on {comparison.results[0].system.accelerators:,} accelerators"
         blocks: list[Block] = [deciding_table(title, records, comparison.refused)]
-        blocks += [one for sentence in refusals(comparison.refused) for one in (sentence, "")]
-        blocks += [fill(best_of(records), LINE), *precision_notes(records), *passed_limits(comparison)]
-        noise = {one["system"]: one["snr_db"] for one in records}
-        blocks += [
-            fill(one, LINE) for one in told_rises(comparison.config.name, comparison.config.parameters, noise)
-        ]
+        for sentence in refusals(comparison.refused):
+            blocks += [sentence, ""]
+        blocks += [fill(best_of(records), LINE), *precision_notes(records), *exceeded_limits(comparison)]
+        snr_db = {record["system"]: record["snr_db"] for record in records}
+        blocks += [fill(rise, LINE) for rise in told_rises(config.name, config.parameters, snr_db)]
         if self.detail or comparison.accuracies:
-            blocks.append("")
-            blocks += [ReportTable("In detail", [one["system"] for one in records], comparison_rows(records))]
+            names = [record["system"] for record in records]
+            blocks += ["", ReportTable("In detail", names, comparison_rows(records))]
         blocks += [f"Warning: {line}" for line in wear_warnings(records)]
-        return [
-            *blocks,
-            *plans_told(comparison),
-            *(firmness_told(comparison.ranges) if comparison.ranges else ()),
-            *(["Firmness: the systems that run are of one kind."] if self.unopposed else ()),
-            *(
-                [f"Changed: {'; '.join(comparison.request.assignments)}"]
-                if comparison.request.assignments
-                else ()
-            ),
-            "Prices are assumed: heliograph show SYSTEM lists every source.",
-            *(() if self.detail else ("Where time and energy go: --detail, or table.csv.",)),
-        ]
+        blocks += plan_blocks(comparison)
+        if comparison.ranges:
+            blocks += firmness_blocks(comparison.ranges)
+        if self.unopposed:
+            blocks.append("Firmness: the systems that run are of one kind.")
+        if assignments:
+            blocks.append(f"Changed: {'; '.join(assignments)}")
+        blocks.append("Prices are assumed: heliograph show SYSTEM lists every source.")
+        if not self.detail:
+            blocks.append("Where time and energy go: --detail, or table.csv.")
+        return blocks
 
     @property
     def unopposed(self) -> bool:
-        """Whether ranges were asked for, and what ran has nothing to stand against."""
+        """Whether ranges were requested, but the systems that ran make no contest (`comparison.ranges`)."""
         return self.comparison.request.ranges and self.comparison.ranges is None
 
     def record(self) -> dict[str, Any]:
@@ -114,8 +112,8 @@ class Compared(Result):
         return sorted(directory.iterdir())
 
 
-def plans_told(comparison: Comparison) -> list[Block]:
-    """Return the plan of all systems and what each would run best, or the best one that each ran."""
+def plan_blocks(comparison: Comparison) -> list[Block]:
+    """Return a table of each system's best plan; if all ran one given plan, that plan comes first."""
     if not comparison.fixed:
         ranked = sum(one.ranked for one in comparison.best.values())
         objective = comparison.request.objective
@@ -124,85 +122,88 @@ def plans_told(comparison: Comparison) -> list[Block]:
             if objective is Objective.TIME
             else f"Plans: those of least {objective} of {ranked:,}, each system's own at the same batch"
         )
-        rows = [ReportRow(name, (plan_words(one.winner.plan),)) for name, one in comparison.best.items()]
-        return ["", ReportTable(title, ["plan"], rows, dense=True), *limits_of_plans(comparison)]
-    told: list[Block] = [f"Plan of all: {plan_text(comparison.plan)}"]
+        rows = [ReportRow(name, (plan_words(best.winner.plan),)) for name, best in comparison.best.items()]
+        return ["", ReportTable(title, ["plan"], rows, dense=True), *power_limits(comparison)]
+    given = f"Plan of all: {plan_text(comparison.plan)}"
     if not comparison.best:
-        return told
+        return [given]
     objective = comparison.request.objective
-    ran = {one.system.name: value_of(one, objective) for one in comparison.results}
+    at_given = {result.system.name: value_of(result, objective) for result in comparison.results}
     rows = []
-    for name, one in comparison.best.items():
-        share = f", {one.value / ran[name] - 1.0:+.0%}" if name in ran else ""
-        shown = f"{told_value(one.value, objective)}{share}: {plan_words(one.winner.plan)}"
-        rows.append(ReportRow(name, (shown,)))
-    best = "best plan" if objective is Objective.TIME else f"plan of least {objective}"
-    title = f"At its own {best} each would take"
-    return [*told, "", ReportTable(title, ["step"], rows, dense=True), *limits_of_plans(comparison)]
+    for name, best in comparison.best.items():
+        change = f", {best.value / at_given[name] - 1.0:+.0%}" if name in at_given else ""
+        text = f"{told_value(best.value, objective)}{change}: {plan_words(best.winner.plan)}"
+        rows.append(ReportRow(name, (text,)))
+    kind = "best plan" if objective is Objective.TIME else f"plan of least {objective}"
+    title = f"At its own {kind} each would take"
+    return [given, "", ReportTable(title, ["step"], rows, dense=True), *power_limits(comparison)]
 
 
-def limits_of_plans(comparison: Comparison) -> list[str]:
-    """Return in short lines the power limits that were found best, if any were sought."""
+def power_limits(comparison: Comparison) -> list[str]:
+    """Return the power limits of the best plans as a sentence of short lines; empty if none were searched."""
     systems: dict[float, list[str]] = {}
-    for name, one in comparison.best.items():
-        if one.winner.power_limit_w is not None:
-            systems.setdefault(one.winner.power_limit_w, []).append(name)
-    told = "; ".join(f"{limit_w:g} W for {', '.join(names)}" for limit_w, names in systems.items())
+    for name, best in comparison.best.items():
+        if best.winner.power_limit_w is not None:
+            systems.setdefault(best.winner.power_limit_w, []).append(name)
+    if not systems:
+        return []
+    limits = "; ".join(f"{limit_w:g} W for {', '.join(names)}" for limit_w, names in systems.items())
     objective = comparison.request.objective
-    return (
-        [fill(f"Power limits of least {objective}, of the full one to half of it: {told}.", LINE)]
-        if told
-        else []
-    )
+    return [fill(f"Power limits of least {objective}, of the full one to half of it: {limits}.", LINE)]
 
 
-def firmness_told(ranges: Ranges) -> list[Block]:
-    """Return how firm the verdicts are and what could turn them, in short lines."""
-    return [ranges_table(ranges), *(fill(line, LINE) for line in turning_told(ranges)), ""]
+def firmness_blocks(ranges: Ranges) -> list[Block]:
+    """Return the table of firmness, and sentences in short lines on the numbers that turn a verdict."""
+    return [ranges_table(ranges), *(fill(line, LINE) for line in turning_sentences(ranges)), ""]
 
 
 def ranges_table(ranges: Ranges) -> ReportTable:
-    """Return how firm each verdict is over the ranges of the numbers."""
+    """Return the ratio of each verdict: as it is, with one number at its ends, and with all at once."""
 
-    def told(ratio: float) -> str:
+    def shown(ratio: float) -> str:
         return "none" if math.isnan(ratio) else f"{ratio:.3g}"
 
     rows = []
-    for one in ranges.verdicts:
-        span, bounds = f"{one.least:.3g} to {one.most:.3g}", f"{told(one.favoured)} to {told(one.opposed)}"
-        rows.append(ReportRow(f"{one.contest}, {one.objective}", (f"{one.present:.3g}", span, bounds)))
+    for verdict in ranges.verdicts:
+        cells = (
+            f"{verdict.present:.3g}",
+            f"{verdict.least:.3g} to {verdict.most:.3g}",
+            f"{shown(verdict.favoured)} to {shown(verdict.opposed)}",
+        )
+        rows.append(ReportRow(f"{verdict.contest}, {verdict.objective}", cells))
     title = f"Firmness: {len(ranges.swings)} numbers with a range, each at either end; plans as above"
     return ReportTable(title, ["ratio", "one number", "all of them"], rows)
 
 
-def turning_told(ranges: Ranges) -> list[str]:
-    """Return a sentence for each verdict on what turns it, and one on what does not run at an end."""
+def turning_sentences(ranges: Ranges) -> list[str]:
+    """Return a sentence for each verdict on the numbers that turn it, and one on ends that cannot run."""
     names = ranges.names()
     lines = []
-    for one in (each for each in ranges.verdicts if not each.even):
-        name = f"{one.contest}, {one.objective}"
-        turning = [names[number] for number in one.alone or one.together]
-        if one.alone:
+    for verdict in (each for each in ranges.verdicts if not each.even):
+        name = f"{verdict.contest}, {verdict.objective}"
+        turning = [names[number] for number in verdict.alone or verdict.together]
+        if verdict.alone:
             lines.append(f"{name}: turned by one number of {', '.join(turning)}.")
         elif turning:
             strongest = f"the {len(turning)} strongest together do: {', '.join(turning)}"
             lines.append(f"{name}: no number turns it alone; {strongest}.")
         else:
             lines.append(f"{name}: nothing turns it.")
-    failing = list(dict.fromkeys(names[number] for one in ranges.verdicts for number in one.fails))
+    failing = dict.fromkeys(names[number] for verdict in ranges.verdicts for number in verdict.fails)
     if failing:
         lines.append(f"At an end of {', '.join(failing)} one side does not run.")
     return lines
 
 
-def passed_limits(comparison: Comparison) -> list[str]:
-    """Return a sentence for each limit of light and size that a photonic system passes, in short lines."""
-    units = [one.system.photonic for one in comparison.results if one.system.photonic is not None]
-    return [fill(f"Beyond a limit: {passed}.", LINE) for passed in worst_limits(units)]
+def exceeded_limits(comparison: Comparison) -> list[str]:
+    """Return a sentence for each limit of light and size that a photonic system exceeds, in short lines."""
+    systems = [result.system for result in comparison.results]
+    units = [system.photonic for system in systems if system.photonic is not None]
+    return [fill(f"Beyond a limit: {limit}.", LINE) for limit in worst_limits(units)]
 
 
 def refusals(reasons: Mapping[str, str]) -> list[str]:
-    """Return sentences on systems that did not run, those with the same reason together, in short lines."""
+    """Return a sentence in short lines for each reason why systems did not run, from the reason by system."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         names.setdefault(reason, []).append(name)
@@ -250,7 +251,7 @@ class Compare(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def request(self) -> Request:
-        """Return what is asked."""
+        """Return the options as `compare_request` takes them."""
         return Request(
             model=self.workload.model,
             accelerators=self.accelerators,
@@ -298,10 +299,10 @@ DECIDING = MappingProxyType(
         "memory_bytes": "memory",
     }
 )
-"""Columns of the first table, with their heads."""
+"""Heads of the columns of the page's first table, by column."""
 TRAINED = "trained"
-"""Key of what the numbers of the small GPT unfold to."""
-EACH = MappingProxyType(
+"""Key of the formula to which the numbers of the small GPT unfold."""
+PER_ACCELERATOR = MappingProxyType(
     {
         "accelerator_peak_w": "full load",
         "accelerator_area_m2": "die area",
@@ -315,7 +316,7 @@ EACH = MappingProxyType(
         "tokens_per_s": "tokens/s, system",
     }
 )
-"""Columns on each accelerator and the fabric, with their heads."""
+"""Heads of the columns on each accelerator and the fabric, by column."""
 
 
 def page(found: Compared) -> Page:
@@ -324,9 +325,9 @@ def page(found: Compared) -> Page:
     records = comparison.records()
     parameters: dict[str, Sequence[Parameter]] = {}
     formulas: dict[str, Formula] = {}
-    for one, record in zip(comparison.results, records, strict=True):
-        parameters[one.system.name] = show(one.system).parameters
-        formulas |= step_formulas(record, parameters[one.system.name])
+    for result, record in zip(comparison.results, records, strict=True):
+        parameters[result.system.name] = show(result.system).parameters
+        formulas |= step_formulas(record, parameters[result.system.name])
     if comparison.accuracies:
         formulas[TRAINED] = Formula(
             label="loss of a small GPT",
@@ -339,18 +340,21 @@ def page(found: Compared) -> Page:
         best_of(records),
         *(f"{name} did not run: {reason}." for name, reason in comparison.refused.items()),
         *precision_notes(records),
-        *(one.replace("\n", " ") for one in passed_limits(comparison)),
-        *(one.replace("\n", " ") for one in limits_of_plans(comparison)),
+        *(lines.replace("\n", " ") for lines in exceeded_limits(comparison)),
+        *(lines.replace("\n", " ") for lines in power_limits(comparison)),
         *wear_warnings(records),
         "Prices are assumed. Every underlined number unfolds to its formula, inputs, status and source.",
     ]
     sections = [
-        Section(title="The numbers that decide", blocks=[deciding(records)]),
-        Section(title="Where time and energy go", blocks=[pictures(records), *part_sheets(records)]),
-        Section(title="Each against each", blocks=[fronts(records)]),
-        *firmness(comparison.ranges),
-        Section(title="The accelerators", blocks=[columns(records, EACH, "What each is made of")]),
-        *accuracy(comparison.curves(), records),
+        Section(title="The numbers that decide", blocks=[deciding_sheet(records)]),
+        Section(title="Where time and energy go", blocks=[stacked_bars(records), *part_sheets(records)]),
+        Section(title="Each against each", blocks=[scatter_plots(records)]),
+        *firmness_sections(comparison.ranges),
+        Section(
+            title="The accelerators",
+            blocks=[system_sheet(records, PER_ACCELERATOR, "What each is made of")],
+        ),
+        *accuracy_sections(comparison.curves(), records),
         Section(
             title="Every number that it is made of",
             blocks=[
@@ -369,13 +373,13 @@ def page(found: Compared) -> Page:
 
 
 def _own_plans(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return in words that each system ran its own plan, with the plan where all ran the same."""
+    """Return in words that each system ran its own best plan; the plan follows if all have the same one."""
     plans = dict.fromkeys(str(record["plan"]) for record in records)
     return "each system's own best" + (f": {next(iter(plans))}" if len(plans) == 1 else "")
 
 
-def columns(records: Sequence[Mapping[str, Any]], shown: Mapping[str, str], title: str) -> Sheet:
-    """Return a table of some columns with their heads, a row for each system."""
+def system_sheet(records: Sequence[Mapping[str, Any]], shown: Mapping[str, str], title: str) -> Sheet:
+    """Return a table with a row for each system, from the heads of its columns by column."""
     rows: list[Sequence[Cell]] = [
         [
             str(record["system"]),
@@ -386,9 +390,9 @@ def columns(records: Sequence[Mapping[str, Any]], shown: Mapping[str, str], titl
     return Sheet(title=title, heads=("system", *shown.values()), rows=rows)
 
 
-def deciding(records: Sequence[Mapping[str, Any]]) -> Sheet:
-    """Return the table of the numbers that decide, with what most of the time goes to and the plan."""
-    plain = columns(records, DECIDING, "A row for each system; click a head to sort")
+def deciding_sheet(records: Sequence[Mapping[str, Any]]) -> Sheet:
+    """Return the table of the numbers that decide, with the largest part of the time."""
+    plain = system_sheet(records, DECIDING, "A row for each system; click a head to sort")
     plans = len({record["plan"] for record in records}) > 1
     rows = [
         [*row, binding(record), *([str(record["plan"])] if plans else [])]
@@ -404,9 +408,9 @@ _QUANTITIES = (
 )
 
 
-def pictures(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
-    """Return the bars of time and energy."""
-    found = []
+def stacked_bars(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
+    """Return the drawings of time and energy by part, a bar for each system."""
+    drawings = []
     for title, key, unit in _QUANTITIES:
         parts = parts_of(records, key)
         kept = energy_families(parts) if unit == "J" else parts
@@ -415,8 +419,8 @@ def pictures(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
             Bar(label=str(record["system"]), parts={part: float(each[at]) for part, each in kept.items()})
             for at, record in enumerate(records)
         ]
-        found.append(bars(title, stacked, colours, unit=unit))
-    return found
+        drawings.append(bars(title, stacked, colours, unit=unit))
+    return drawings
 
 
 def part_sheets(records: Sequence[Mapping[str, Any]]) -> list[Sheet]:
@@ -443,9 +447,9 @@ def part_sheets(records: Sequence[Mapping[str, Any]]) -> list[Sheet]:
     return sheets
 
 
-def fronts(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
-    """Return energy and cost over time, a dot for each system."""
-    found = []
+def scatter_plots(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
+    """Return the drawings of energy and cost over time, a dot for each system."""
+    drawings = []
     for title, column, y in (
         ("Energy over time: lower left is better", "energy_per_token_j", ("energy per token", "J")),
         (
@@ -454,38 +458,38 @@ def fronts(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
             ("cost of 10\u2076 tokens", "USD"),
         ),
     ):
-        drawn = [
-            Line(label=str(one["system"]), points=[(one["step_time_s"], one[column])], joined=False)
-            for one in records
+        dots = [
+            Line(label=str(record["system"]), points=[(record["step_time_s"], record[column])], joined=False)
+            for record in records
         ]
-        found.append(lines(title, drawn, x=("step time", "s"), y=y))
-    return found
+        drawings.append(lines(title, dots, x=("step time", "s"), y=y))
+    return drawings
 
 
-def firmness(ranges: Ranges | None) -> list[Section]:
-    """Return how firm the verdicts are, where that was asked for: a table, sentences, and what moves them."""
+def firmness_sections(ranges: Ranges | None) -> list[Section]:
+    """Return the section on firmness, a tornado chart for each verdict; none if ranges were not requested."""
     if ranges is None:
         return []
     names, table = ranges.names(), ranges_table(ranges)
-    drawn = []
+    charts = []
     for verdict in ranges.verdicts:
-        shown = []
-        for one in ranges.strongest(verdict, SHOWN):
-            low_told, high_told = (format_quantity(end, one.number.unit) for end in one.number.ends)
+        tornado = []
+        for swing in ranges.strongest(verdict, SHOWN):
+            low_told, high_told = (format_quantity(end, swing.number.unit) for end in swing.number.ends)
             span = Span(
-                label=names[one.number],
-                low=_change(one.at_low, verdict),
-                high=_change(one.at_high, verdict),
+                label=names[swing.number],
+                low=_change(swing.at_low, verdict),
+                high=_change(swing.at_high, verdict),
                 low_told=low_told,
                 high_told=high_told,
             )
-            shown.append(span)
-        if shown:
+            tornado.append(span)
+        if tornado:
             title = f"{verdict.contest}, {verdict.objective}: each number at the ends of its range"
-            drawn.append(spans(title, shown, unit="%"))
+            charts.append(spans(title, tornado, unit="%"))
     rows = [(row.label, *row.values) for row in table.rows]
     sheet = Sheet(title=table.title, heads=("contest", *table.heads), rows=rows)
-    return [Section(title="How firm the verdicts are", blocks=[sheet, *turning_told(ranges), *drawn])]
+    return [Section(title="How firm the verdicts are", blocks=[sheet, *turning_sentences(ranges), *charts])]
 
 
 def _change(ratios: Ratios | None, verdict: Verdict) -> float | None:
@@ -494,19 +498,21 @@ def _change(ratios: Ratios | None, verdict: Verdict) -> float | None:
     return 100.0 * (ratio / verdict.present - 1.0) if 0.0 < ratio < math.inf else None
 
 
-def accuracy(curves: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """Return the loss curves where a small GPT was trained."""
+def accuracy_sections(
+    curves: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]
+) -> list[Section]:
+    """Return the section on the losses of the small GPT; none if it was not trained."""
     if not curves:
         return []
-    drawn = []
-    for one in curves:
-        seeds = one["losses"]
-        mean = [sum(losses) / len(losses) for losses in zip(*seeds, strict=True)]
-        drawn.append(Line(label=str(one["label"]), points=list(zip(one["steps"], mean, strict=True))))
-    curve = lines("Validation loss", drawn, x=("training step", ""), y=("validation loss, nats per byte", ""))
+    means = []
+    for trained in curves:
+        mean = [sum(losses) / len(losses) for losses in zip(*trained["losses"], strict=True)]
+        means.append(Line(label=str(trained["label"]), points=list(zip(trained["steps"], mean, strict=True))))
+    curve = lines("Validation loss", means, x=("training step", ""), y=("validation loss, nats per byte", ""))
     names = ("validation_loss", "loss_difference", "loss_difference_standard_error", "steps_to_loss_relative")
     rows: list[Sequence[Cell]] = [
-        [str(one["system"]), *(numbers(key, one.get(key), TRAINED) for key in names)] for one in records
+        [str(record["system"]), *(numbers(key, record.get(key), TRAINED) for key in names)]
+        for record in records
     ]
     heads = ("system", "loss, nats a byte", "minus exact", "standard error", "steps to loss, relative")
     return [

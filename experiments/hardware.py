@@ -1,4 +1,4 @@
-"""Groups of options that studies share: workload, hardware and its changes; and the study of one step."""
+"""Groups of options that studies share, for workload and hardware; and the command ``heliograph step``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from simulator.results import Trace
 
 BESIDE_PRODUCTS = ("fabric", "host", "economics", "penalties")
-"""Parts of a system that do not change how products come out."""
+"""Parts of a system that have no effect on the results of products."""
 CROSSBAR = "photonic_packet:crossbar"
 """Default system of studies that execute products."""
 LIGHTING = ".lighting."
-"""Part of the path of the parameters that set the target of laser sizing."""
+"""Part of the paths of parameters that set the precision for which lasers are sized."""
 SYSTEM = "system by name, or a TOML file"
 """Help text of options that name a system."""
 
@@ -50,7 +50,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """Group of options: the GPU, and how the photonic accelerators that replace it are sized."""
+    """Group of options: the GPU, and the basis for the size of photonic accelerators that replace it."""
 
     gpu: str | None = option(None, "the GPU, or the one that light replaces; default h100")
     basis: str | None = option(None, "size photonic accelerators by power, area or count; default power")
@@ -98,7 +98,7 @@ class Hardware:
 
     @property
     def assignments(self) -> tuple[str, ...]:
-        """Changes of the system, ``path=value``: those of ``--set``, and of penalties and target if given."""
+        """Changes of the system, ``path=value``: ``--set``, then penalties and precision target if given."""
         chosen = () if self.penalties is None else (f"penalties={self.penalties}",)
         return (*self.settings, *chosen, *_target_setting(self.precision_target))
 
@@ -108,7 +108,7 @@ class Hardware:
         return self.replaced.given() | {name: value for name, value in more if value is not None}
 
     def refuse_beside_products(self, systems: Iterable[System]) -> None:
-        """Refuse options that do not change how products come out, in studies that only execute products.
+        """Refuse options without effect in studies that only execute products.
 
         Raises
         ------
@@ -120,10 +120,10 @@ class Hardware:
         refuse_unused(self, ("fabric", "penalties"), why)
         refuse_unused(self.replaced, ("basis",), why)
         given = [text.partition("=")[0].strip() for text in self.settings]
-        for one in systems:
-            if one.photonic is not None:
+        for system in systems:
+            if system.photonic is not None:
                 refuse_unused(self.replaced, ("gpu",), why)
-            beside = [f".{path}" for path, _ in one.settings if path.partition(".")[0] in BESIDE_PRODUCTS]
+            beside = [f".{path}" for path, _ in system.settings if path.partition(".")[0] in BESIDE_PRODUCTS]
             unused = [key for key in given if any(path.endswith(f".{key}") for path in beside)]
             if unused:  # a file may describe more of a system than one study uses
                 msg = f"--set {unused[0]} is not used: {why}; leave it out"
@@ -131,7 +131,7 @@ class Hardware:
 
     @property
     def crossbar(self) -> str:
-        """Default system of studies that execute products: of a crossbar, or of the core of ``--core``."""
+        """Default system of studies that execute products: that of a crossbar, unless ``--core`` is given."""
         return CROSSBAR if self.core is None else CROSSBAR.partition(":")[0]
 
     @property
@@ -147,7 +147,7 @@ class Hardware:
         return self.as_they_stand(systems)
 
     def as_they_stand(self, systems: Iterable[System]) -> list[System]:
-        """Return systems whose lasers are not sized but have the power of their parameters.
+        """Return systems whose lasers have the power of their parameters, instead of being sized.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class Hardware:
 
 
 _NETWORKS = {"circuits": ("packet", "ocs"), "packets": ("ocs", "packet")}
-"""By network of the counterpart: the word of the system's name that is replaced, and its replacement."""
+"""Word of a system's name that is replaced, and its replacement, by the network of the counterpart."""
 
 
 def _target_setting(target: str | None) -> tuple[str, ...]:
@@ -253,7 +253,7 @@ def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerator
 
 @dataclass(frozen=True, kw_only=True)
 class SteppedOnce(Result):
-    """Result of one step."""
+    """Report, record and tables of one step."""
 
     result: StepResult
     """The simulated step."""

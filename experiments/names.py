@@ -1,9 +1,8 @@
-"""Names to choose from with every parameter, and two runs beside each other with what differs."""
+"""Commands that simulate nothing: ``list`` and ``show`` for names and parameters, ``diff`` for two runs."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from simulator.files import read_json_value
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named(Result):
-    """Names of a kind with one line on each."""
+class NameList(Result):
+    """Names of a kind, such as all cores."""
 
     names: dict[str, str]
-    """Text by name."""
+    """One line on each, by name."""
 
     def report(self) -> list[Block]:
         """Return a line for each name."""
@@ -46,17 +45,17 @@ class Names(Study):
 
     what: str = option(..., "what is listed", metavar="|".join(LISTINGS), positional=True)
 
-    def run(self, progress: Progress) -> Named:
+    def run(self, progress: Progress) -> NameList:
         """Return the names."""
-        return Named(names=listing(self.what))
+        return NameList(names=listing(self.what))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described(Result):
-    """Parameters of something."""
+class ParameterList(Result):
+    """Parameters of a system, core, fabric, accelerator, device or model."""
 
     parameters: tuple[Parameter, ...]
-    """All of them."""
+    """Path, value, range, unit, status and source of each."""
 
     def report(self) -> list[Block]:
         """Return a line for each parameter."""
@@ -73,27 +72,30 @@ class Described(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(Study):
-    """Every parameter of something by name."""
+    """Every parameter of a system, core, fabric, accelerator, device or model."""
 
     name: str = option(..., "system, core, fabric, accelerator, device or model", positional=True)
 
-    def run(self, progress: Progress) -> Described:
+    def run(self, progress: Progress) -> ParameterList:
         """Return its parameters."""
-        return Described(parameters=tuple(description(self.name)))
+        return ParameterList(parameters=tuple(description(self.name)))
 
 
 COMPARE = "compare"
-"""Command whose directory has them."""
+"""The command whose runs are directories with inputs and outputs in two files, `CONFIG` and `SUMMARY`."""
 INPUT_KEYS = ("options", "arguments", "versions", "git_commit", "table_sha256", "systems", "seed", "axes")
-"""Keys of a record that were asked for, not found."""
-_NO_OUTPUT = frozenset({"schema", "version", "command", "created", "fingerprint", "settings", "files"})
+"""Keys of a record that hold inputs of the run."""
+_NEITHER = frozenset({"schema", "version", "command", "created", "fingerprint", "settings", "files"})
+"""Keys of a record that hold neither inputs nor outputs."""
 MOST_SHOWN = 60
 """Most outputs that the terminal shows, the largest changes first; a choice. ``--csv`` has all."""
+LONGEST = 40
+"""Letters of a text that the terminal shows; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Inputs and outputs of one run, by dotted name."""
+    """Inputs and outputs of one run by dotted name, such as ``systems.gpu_packet.step_time_s``."""
 
     path: Path
     """Directory or file of the run."""
@@ -113,53 +115,61 @@ def read_run(path: Path) -> Run:
     Parameters
     ----------
     path : pathlib.Path
-        What ``--out`` was given, or the ``.json`` in it.
+        Directory that ``--out`` was given, or the ``.json`` in it.
 
     Raises
     ------
     ParameterError
-        If there is none, or what stands there is no record of this program.
+        If there is no such file, or it is no record of this program.
     """
     if path.is_dir() and (path / SUMMARY).is_file():
-        found = _checked(path / SUMMARY, text=("version", "fingerprint"), mappings=())
-        asked = _checked(path / CONFIG, text=(), mappings=("arguments", "systems"))
-        return _run(path, COMPARE, asked, found)
+        outputs = _read_record(path / SUMMARY, texts=("version", "fingerprint"), mappings=())
+        inputs = _read_record(path / CONFIG, texts=(), mappings=("arguments", "systems"))
+        return _run(path, COMPARE, inputs, outputs)
     if path.is_dir():
         records = sorted(path.glob("*.json"))
         if len(records) != 1:
-            what = ", ".join(one.name for one in records) or "no record"
-            msg = f"{path} holds {what}; name the .json of one run"
+            names = ", ".join(record.name for record in records) or "no record"
+            msg = f"{path} holds {names}; name the .json of one run"
             raise ParameterError(msg)
         path = records[0]
     if not path.is_file():
         msg = f"there is no run at {path}; name a directory that --out was given, or the .json in it"
         raise ParameterError(msg)
-    record = _checked(path, text=("version", "command"), mappings=("options",))
+    record = _read_record(path, texts=("version", "command"), mappings=("options",))
     return _run(path, record["command"], record, record)
 
 
-def _run(path: Path, command: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -> Run:
+def _run(path: Path, command: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Run:
+    """Return a run from the records that hold its inputs and its outputs, mostly the same one."""
+    known = {*INPUT_KEYS, *_NEITHER}
+    if isinstance(outputs.get("systems"), list):  # results by system, not the systems that were asked for
+        known.remove("systems")
     return Run(
-        path=path, command=command, schema=found["schema"], inputs=_inputs(asked), outputs=_outputs(found)
+        path=path,
+        command=command,
+        schema=outputs["schema"],
+        inputs=dict(_leaves({key: inputs[key] for key in INPUT_KEYS if key in inputs})),
+        outputs=dict(_leaves({key: value for key, value in outputs.items() if key not in known})),
     )
 
 
-def _checked(path: Path, *, text: Sequence[str], mappings: Sequence[str]) -> dict[str, Any]:
-    """Return a JSON record after a look at the head that every record of this program has."""
+def _read_record(path: Path, *, texts: Sequence[str], mappings: Sequence[str]) -> dict[str, Any]:
+    """Return a JSON record; it must have the keys that every record has, these texts and these mappings."""
     record = read_json_value(path)
-    kinds = {"schema": int, **dict.fromkeys(text, str), **dict.fromkeys(mappings, dict)}
-    what = "" if isinstance(record, dict) else "it is no JSON object"
+    kinds = {"schema": int, **dict.fromkeys(texts, str), **dict.fromkeys(mappings, dict)}
+    fault = "" if isinstance(record, dict) else "it is no JSON object"
     for key, kind in kinds.items():
-        if not what and type(record.get(key)) is not kind:  # True is an int to isinstance
-            what = f"its '{key}' is missing or of another kind"
-    if what:
-        msg = f"{path} is no record of a run: {what}; name what --out or --json wrote"
+        if not fault and type(record.get(key)) is not kind:  # True is an int to isinstance
+            fault = f"its '{key}' is missing or of another kind"
+    if fault:
+        msg = f"{path} is no record of a run: {fault}; name what --out or --json wrote"
         raise ParameterError(msg)
     return record
 
 
 def _comparable(first: Run, second: Run) -> tuple[Run, Run]:
-    """Return two runs of one command and one layout; others have nothing of which a difference tells."""
+    """Return two runs after checking that command and layout are the same, so that their names agree."""
     if first.command != second.command:
         msg = (
             f"{first.path} is a run of '{first.command}', {second.path} of '{second.command}'; "
@@ -175,27 +185,22 @@ def _comparable(first: Run, second: Run) -> tuple[Run, Run]:
     return first, second
 
 
-def _inputs(record: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(_leaves({key: record[key] for key in INPUT_KEYS if key in record}))
+def _leaves(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every number and text of a record with its dotted name.
 
-
-def _outputs(record: Mapping[str, Any]) -> dict[str, Any]:
-    known = {*INPUT_KEYS, *_NO_OUTPUT} - ({"systems"} if isinstance(record.get("systems"), list) else set())
-    return dict(_leaves({key: value for key, value in record.items() if key not in known}))
-
-
-def _leaves(value: object, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every number and text of a record; members of a list by what they are of, else by their place."""
+    A member of a list is named by its ``system`` or ``name`` if all members have different ones, else by its
+    index.
+    """
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _leaves(one, f"{above}.{key}" if above else str(key))
+        for key, member in value.items():
+            yield from _leaves(member, f"{prefix}.{key}" if prefix else str(key))
     elif isinstance(value, list):
-        names = [one.get("system") or one.get("name") for one in value if isinstance(one, Mapping)]
-        by_name = len(names) == len(value) == len(set(names)) and all(isinstance(one, str) for one in names)
-        for place, one in enumerate(value):
-            yield from _leaves(one, f"{above}.{names[place] if by_name else place}")
+        names = [each.get("system") or each.get("name") for each in value if isinstance(each, Mapping)]
+        named = len(names) == len(value) == len(set(names)) and all(isinstance(name, str) for name in names)
+        for index, member in enumerate(value):
+            yield from _leaves(member, f"{prefix}.{names[index] if named else index}")
     else:
-        yield above, value
+        yield prefix, value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,17 +216,17 @@ class Change:
 
     @property
     def relative(self) -> float | None:
-        """Second over first, less one; None where that is no number."""
+        """Second over first, less one; None if either is no number, or the first is zero."""
         if not (is_number(self.first) and is_number(self.second)) or self.first == 0.0:
             return None
         return float(self.second / self.first) - 1.0
 
 
 def changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]:
-    """Return the differences between two sets of values, in their order."""
+    """Return the values by name that are not the same in both, in their order."""
     names = dict.fromkeys([*first, *second])
-    found = [Change(name=name, first=first.get(name), second=second.get(name)) for name in names]
-    return [one for one in found if one.first != one.second]
+    every = [Change(name=name, first=first.get(name), second=second.get(name)) for name in names]
+    return [change for change in every if change.first != change.second]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,24 +245,25 @@ class Differences(Result):
     def outputs(self) -> list[Change]:
         """Outputs that differ, the largest relative change first, those without one last."""
         found = changes(self.runs[0].outputs, self.runs[1].outputs)
-        return sorted(found, key=lambda one: -_size(one.relative))
+        return sorted(found, key=lambda change: -_magnitude(change.relative))
 
     def report(self) -> list[Block]:
-        """Return both lists."""
-        heads = [str(one.path) for one in self.runs]
+        """Return a table of inputs and one of outputs, as far as any differ."""
+        heads = [str(run.path) for run in self.runs]
         inputs, outputs = self.inputs, self.outputs
         if not inputs and not outputs:
             return ["The runs are the same: every input, every output."]
 
-        def row(one: Change, *more: str) -> ReportRow:
-            return ReportRow(one.name, (_told(one.name, one.first), _told(one.name, one.second), *more))
+        def row(change: Change, *more: str) -> ReportRow:
+            values = (_shown(change.name, value) for value in (change.first, change.second))
+            return ReportRow(change.name, (*values, *more))
 
         blocks: list[Block] = ["No input differs."]
         if inputs:
-            blocks = [ReportTable("Inputs that differ", heads, [row(one) for one in inputs])]
+            blocks = [ReportTable("Inputs that differ", heads, [row(change) for change in inputs])]
         if not outputs:
             return [*blocks, "No output differs: these inputs move nothing that the runs tell."]
-        lines = [row(one, _percent(one.relative)) for one in outputs[:MOST_SHOWN]]
+        lines = [row(change, _percent(change.relative)) for change in outputs[:MOST_SHOWN]]
         blocks += ["", ReportTable("Outputs that differ", [*heads, "change"], lines)]
         more = len(outputs) - MOST_SHOWN
         return blocks + ([f"{more:,} smaller ones: --csv"] if more > 0 else [])
@@ -265,31 +271,35 @@ class Differences(Result):
     def record(self) -> dict[str, Any]:
         """Return both lists as plain data."""
         return {
-            "runs": [str(one.path) for one in self.runs],
-            "inputs": [_row("input", one) for one in self.inputs],
-            "outputs": [_row("output", one) for one in self.outputs],
+            "runs": [str(run.path) for run in self.runs],
+            "inputs": [_row("input", change) for change in self.inputs],
+            "outputs": [_row("output", change) for change in self.outputs],
         }
 
     def rows(self) -> list[Row]:
         """Return a row for each value that differs."""
-        return [_row("input", one) for one in self.inputs] + [_row("output", one) for one in self.outputs]
+        record = self.record()
+        return [*record["inputs"], *record["outputs"]]
 
 
-def _row(kind: str, one: Change) -> Row:
-    row = {"kind": kind, "name": one.name, "first": one.first, "second": one.second}
-    row = {key: json.dumps(value) if isinstance(value, list | dict) else value for key, value in row.items()}
-    return row | {"relative_change": one.relative}
+def _row(kind: str, change: Change) -> Row:
+    """Return a difference as a row."""
+    values = {"first": change.first, "second": change.second, "relative_change": change.relative}
+    return {"kind": kind, "name": change.name} | values
 
 
-def _size(relative: float | None) -> float:
+def _magnitude(relative: float | None) -> float:
+    """Return the size of a relative change; -1 where there is none, so that it is sorted last."""
     return -1.0 if relative is None or math.isnan(relative) else abs(relative)
 
 
 def _percent(relative: float | None) -> str:
+    """Return a relative change in per cent, or as a multiple beyond tenfold."""
     return "" if relative is None else f"{relative:+.3g}" if abs(relative) > 10.0 else f"{relative:+.2%}"
 
 
-def _told(name: str, value: object) -> str:
+def _shown(name: str, value: object) -> str:
+    """Return a value as the terminal shows it: with the unit at the end of its name, or shortened text."""
     if value is None:
         return "-"
     if not is_number(value):
@@ -297,10 +307,6 @@ def _told(name: str, value: object) -> str:
         return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
     unit = unit_of(name, without="")
     return f"{value:.6g}" if unit in ("", "bit") else format_quantity(float(value), unit)
-
-
-LONGEST = 40
-"""Letters of a text that the terminal shows; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)

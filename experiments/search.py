@@ -1,4 +1,7 @@
-"""The best plan, placement and fabric for a model, all ranked, the best run; and the page of a search."""
+"""Command ``heliograph search``: the best plan, placement and fabric for a model, and the HTML page.
+
+All plans are ranked in closed form; the engine simulates the best of each fabric.
+"""
 
 from __future__ import annotations
 
@@ -58,29 +61,29 @@ from workloads.plan.plan import Plan, plan_text
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Systems, model and plans of a search."""
+    """Systems, model and plans that are searched."""
 
     systems: Mapping[str, System]
     """Systems by topology."""
     unplaced: Mapping[str, str]
-    """Fabrics that cannot be made, and why."""
+    """Reason by fabric, of those that cannot be built."""
     config: TransformerConfig
     """The model."""
     base: Plan
-    """Fields that all plans share."""
+    """Plan with the fields that all plans share."""
     choices: Mapping[str, tuple[int, ...]]
-    """Columns that the plan pins."""
+    """Values of the columns that the option ``--plan`` fixes, by column."""
 
 
-def repeated(ratio: float | None) -> str:
-    """Return in words how the reference engine's step differs from the one that was found."""
+def reference_difference(ratio: float | None) -> str:
+    """Return in words the step of the reference engine over that of the compiled one, less one."""
     if ratio is None:
         return "too long for it"
     return "the same step" if ratio == 1.0 else f"{100.0 * (ratio - 1.0):+.2g} %"
 
 
 def next_rows(found: Search) -> list[ReportRow]:
-    """Return the lines on why the next plan is worse: parts of the time, and the memory."""
+    """Return the lines on the second-best plan: its time less that of the best by part, and its memory."""
     pair = found.best_and_next()
     if pair is None:
         return []
@@ -91,33 +94,36 @@ def next_rows(found: Search) -> list[ReportRow]:
         for part, change_s in found.next_by_part().items()
         if abs(change_s) >= LEAST_TOLD * time_s
     ]
-    held = [sum(one.result.memory_bytes.values()) for one in pair if one.result is not None]
-    return [*rows, ReportRow("memory", (_signed(held[1] - held[0], "B"),), "fullest")]
+    best_bytes, next_bytes = (sum(one.result.memory_bytes.values()) for one in pair if one.result is not None)
+    return [*rows, ReportRow("memory", (_signed(next_bytes - best_bytes, "B"),), "fullest")]
 
 
 def _signed(change: float, unit: str) -> str:
     return f"{'-' if change < 0 else '+'}{format_si(abs(change), unit)}"
 
 
-def topology_text(one: Candidate) -> str:
-    """Return what a candidate's circuits join, or the name of its topology where there are none."""
-    fabric = one.system.fabric
+def topology_text(candidate: Candidate) -> str:
+    """Return in words the circuits of a candidate, or the name of its topology if it has none."""
+    fabric = candidate.system.fabric
     match fabric:
-        case DirectConnect() if fabric.policy is CircuitPolicy.STATIC and one.result is not None:
-            return _job_text(fabric, one)
+        case DirectConnect() if fabric.policy is CircuitPolicy.STATIC and candidate.result is not None:
+            return _job_text(fabric, candidate)
         case DirectConnect():
             return f"{fabric.degree} circuits a node for the axis that asks"
         case OcsRails():
             return f"{fabric.lanes} lanes an accelerator"
         case _:
-            return one.topology
+            return candidate.topology
 
 
-def _job_text(fabric: DirectConnect, one: Candidate) -> str:
-    """Return strides and matchings of a job's circuits (TotientPerms), and the busiest over its bound."""
-    if one.result is None:
-        return one.topology
-    demand = step_demand(one.result.graph)
+def _job_text(fabric: DirectConnect, candidate: Candidate) -> str:
+    """Return in words the circuits laid out for a job (TotientPerms), and its network time over the bound.
+
+    Circuits are rings, each given by its stride in nodes, and matchings for pairs of nodes.
+    """
+    if candidate.result is None:
+        return candidate.topology
+    demand = step_demand(candidate.result.graph)
     outside = [flows for flows in demand.values() if fabric.scale_up.off_node(flows).any()]
     node_of = fabric.scale_up.node_of(np.arange(fabric.endpoints))
     domains = domain_demands(outside, node_of, fabric.nodes)
@@ -157,11 +163,7 @@ def winner_rows(found: Search) -> list[ReportRow]:
         ReportRow("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
         ReportRow("  port, this plan", (format_si(bound.port_s, "s"),), "line rate"),
         ReportRow("most time", (binding(winner),), "as it ran"),
-        ReportRow(
-            "run again",
-            (repeated(found.checked),),
-            "reference engine",
-        ),
+        ReportRow("run again", (reference_difference(found.checked),), "reference engine"),
         ReportRow("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
     ]
 
@@ -173,24 +175,24 @@ def limit_rows(winner: Candidate) -> list[ReportRow]:
 
 
 def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
-    """Return the lines on the best plans of each topology, the best first."""
-    tables: dict[str, list[ReportRow]] = {}
-    for one in found.ordered:
-        shown = value_text(one, found.objective) if one.result else "not run"
-        note = one.placement if one.result else one.refusal
-        tables.setdefault(one.topology, []).append(ReportRow(one.words, (shown,), note))
-    return tables
+    """Return the lines on the candidates by topology, the best first."""
+    lines: dict[str, list[ReportRow]] = {}
+    for candidate in found.ordered:
+        value = value_text(candidate, found.objective) if candidate.result else "not run"
+        note = candidate.placement if candidate.result else candidate.refusal
+        lines.setdefault(candidate.topology, []).append(ReportRow(candidate.words, (value,), note))
+    return lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings(Result):
-    """A search as the terminal and files have it."""
+    """Report, record and table of a search."""
 
     search: Search
     """The search."""
 
     def report(self) -> list[Block]:
-        """Return the winner, the best plans of each topology, and what was left out."""
+        """Return the winner, the best plans of each topology, and counts of the plans that were left out."""
         found, winner = self.search, self.search.winner
         title = (
             f"Best of {found.ranked:,} plans of {found.model} on {winner.system.accelerators} accelerators"
@@ -237,34 +239,34 @@ class PlanSearch(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> Findings:
-        """Return the search; what is ranked and run already is kept if it is stopped."""
-        asked = self.prepared()
-        found = Search(model=asked.config.name, objective=self.objective, unplaced=dict(asked.unplaced))
+        """Return the search; if it is interrupted, the plans so far are written."""
+        prepared = self.prepared()
+        found = Search(model=prepared.config.name, objective=self.objective, unplaced=dict(prepared.unplaced))
         findings = Findings(search=found)
 
-        def say(label: str, done: int, total: int) -> None:
+        def on_progress(label: str, done: int, total: int) -> None:
             if found.found or found.waiting:
                 progress.keep(findings)
             progress(label, done, total)
 
         rank_and_run(
-            asked.systems,
-            asked.config,
-            asked.base,
+            prepared.systems,
+            prepared.config,
+            prepared.base,
             found=found,
-            choices=asked.choices,
+            choices=prepared.choices,
             savings=SAVINGS if self.operators else (NO_SAVING,),
             top=self.top,
             power_limits=self.power_limits,
             fixed=plan_keys(self.workload.plan),
-            progress=say,
+            progress=on_progress,
         )
         progress.keep(findings)
-        _ = found.winner  # an error where no plan runs
+        _ = found.winner  # raises if no plan runs
         return findings
 
     def prepared(self) -> Prepared:
-        """Return what is searched.
+        """Return systems, model and plans, after all options are checked.
 
         Raises
         ------
@@ -306,24 +308,25 @@ class PlanSearch(Study):
         )
 
     def _built(self, fabric: str) -> System:
-        """Return the system on a fabric, or as it is asked for."""
+        """Return the system on one of ``--fabrics``; on its own fabric if the name is empty.
+
+        Rails of circuits are the fabric of other named systems: ``gpu_packet`` becomes ``gpu_ocs``, and back.
+        """
         name, hardware = self.system, self.hardware
         if fabric:
             base, colon, core = name.partition("@")[0].partition(":")
             if base in SYSTEMS:
-                light, circuits = SYSTEMS[base].light, fabric == CIRCUITS
-                base = next(
-                    one for one, kind in SYSTEMS.items() if (kind.light, kind.circuits) == (light, circuits)
-                )
-                name = base + colon + core
+                wanted = SYSTEMS[base].light, fabric == CIRCUITS
+                names = {(kind.light, kind.circuits): one for one, kind in SYSTEMS.items()}
+                name = names[wanted] + colon + core
             if fabric != CIRCUITS:
                 hardware = dataclasses.replace(hardware, fabric=fabric)
         return hardware.system(name, accelerators=self.accelerators)
 
 
 WINNER, BEST = "best plan", "best"
-"""First part of the keys of what a number of the best plan unfolds to; key of those in its first table."""
-SHOWN = {
+"""First part of the keys of formulas of the best plan's step, and key of the formula of its first table."""
+OBJECTIVES = {
     Objective.TIME: ("step time", "s"),
     Objective.ENERGY: ("energy", "J"),
     Objective.COST: ("cost", "USD"),
@@ -337,7 +340,7 @@ def page(findings: Findings) -> Page:
     winner = found.winner
     ran = [one for one in found.found if one.result is not None]
     best = _value(winner.value(found.objective), found.objective)
-    left: list[Sequence[Cell]] = [
+    left_out: list[Sequence[Cell]] = [
         [why, Number(text=f"{many:,}", value=many)] for why, many in found.rejected.items() if many
     ]
     title = (
@@ -363,14 +366,14 @@ def page(findings: Findings) -> Page:
                 told_sheet(
                     ReportTable("Its plan, its step and its bound", ["value"], rows), "what", key=BEST
                 ),
-                *_winner(winner),
+                *_winner_step(winner),
             ],
         ),
-        Section(title="The plans that were run", blocks=[_pictures(found), _candidates(found)]),
+        Section(title="The plans that were run", blocks=[_scatter_plots(found), _candidate_sheet(found)]),
         Section(
             title="Plans left out",
             blocks=[
-                Sheet(title="Plans by the first rule that they break", heads=("rule", "plans"), rows=left)
+                Sheet(title="Plans by the first rule that they break", heads=("rule", "plans"), rows=left_out)
             ],
         ),
         Section(
@@ -382,12 +385,12 @@ def page(findings: Findings) -> Page:
 
 
 def _value(value: float, objective: Objective) -> str:
-    unit = SHOWN[objective][1]
+    unit = OBJECTIVES[objective][1]
     return f"{value:.3g} USD" if unit == "USD" else format_si(value, unit)
 
 
 def _formulas(found: Search) -> dict[str, Formula]:
-    """Return what estimates, simulated values and bounds of every plan unfold to."""
+    """Return the formulas of estimates, simulated values and bounds of every plan, by key."""
     formulas = {
         BEST: Formula(
             label="best plan",
@@ -397,25 +400,25 @@ def _formulas(found: Search) -> dict[str, Formula]:
             follows=(f"plan 0/{found.objective}", f"plan 0/estimate {found.objective}", "plan 0/bound"),
         )
     }
-    for at, one in enumerate(found.ordered):
+    for at, candidate in enumerate(found.ordered):
         for objective in Objective:
             formulas[f"plan {at}/estimate {objective}"] = Formula(
-                label=f"estimated {SHOWN[objective][0]}",
+                label=f"estimated {OBJECTIVES[objective][0]}",
                 text="closed form of the step: passes, bubble, exposed communication and changes of circuits",
                 status=DERIVED,
                 source="simulator/step_estimate.py; workloads/search/costs.py",
-                value=_value(one.estimate[objective], objective),
+                value=_value(candidate.estimate[objective], objective),
             )
-            if one.result is not None:
+            if candidate.result is not None:
                 formulas[f"plan {at}/{objective}"] = Formula(
-                    label=SHOWN[objective][0],
+                    label=OBJECTIVES[objective][0],
                     text="of the simulated step: events of compute, network and circuits on one clock",
                     status=SIMULATED,
                     source="simulator/engine",
-                    value=_value(one.value(objective), objective),
+                    value=_value(candidate.value(objective), objective),
                     follows=(f"plan {at}/estimate {objective}", f"plan {at}/bound"),
                 )
-        bound = one.bound
+        bound = candidate.bound
         formulas[f"plan {at}/bound"] = Formula(
             label="lower bound of the step",
             text="the largest of "
@@ -429,8 +432,8 @@ def _formulas(found: Search) -> dict[str, Formula]:
     return formulas
 
 
-def _winner(winner: Candidate) -> list[Sheet | Drawing]:
-    """Return time and energy of the best plan by part."""
+def _winner_step(winner: Candidate) -> list[Sheet | Drawing]:
+    """Return the table of the best plan's step, and the bar of its time by part."""
     if winner.result is None:
         return []
     record = winner.result.record()
@@ -448,69 +451,68 @@ def _winner(winner: Candidate) -> list[Sheet | Drawing]:
     ]
 
 
-def _pictures(found: Search) -> list[Drawing]:
-    """Return energy over time of the plans that ran, and estimate against engine."""
-    ran = [one for one in found.found if one.result is not None]
+def _scatter_plots(found: Search) -> list[Drawing]:
+    """Return the drawings of energy over time of the plans that ran, and of simulated over estimated time."""
+    ran = [candidate for candidate in found.found if candidate.result is not None]
     by_fabric: dict[str, list[Candidate]] = {}
-    for one in ran:
-        by_fabric.setdefault(one.topology, []).append(one)
+    for candidate in ran:
+        by_fabric.setdefault(candidate.topology, []).append(candidate)
 
-    def drawn(
+    def scatter_plot(
         title: str, point: Callable[[Candidate], tuple[float, float]], x: str, y: tuple[str, str]
     ) -> Drawing:
-        some = [
+        dots = [
             Line(label=name, points=list(map(point, members)), joined=False)
             for name, members in by_fabric.items()
         ]
-        return lines(title, some, x=(x, "s"), y=y)
+        return lines(title, dots, x=(x, "s"), y=y)
 
     return [
-        drawn(
+        scatter_plot(
             "Energy of a step over its time: lower left is better",
-            lambda one: (one.value(Objective.TIME), one.value(Objective.ENERGY)),
+            lambda candidate: (candidate.value(Objective.TIME), candidate.value(Objective.ENERGY)),
             "step time",
             ("energy of a step", "J"),
         ),
-        drawn(
+        scatter_plot(
             "Engine over estimate",
-            lambda one: (one.estimate[Objective.TIME], one.value(Objective.TIME)),
+            lambda candidate: (candidate.estimate[Objective.TIME], candidate.value(Objective.TIME)),
             "estimated step time",
             ("simulated step time", "s"),
         ),
     ]
 
 
-def _candidates(found: Search) -> Sheet:
-    """Return the table of the plans that were run, the best first."""
+def _candidate_sheet(found: Search) -> Sheet:
+    """Return the table of all candidates, the best first."""
     rows: list[Sequence[Cell]] = []
-    for at, one in enumerate(found.ordered):
-        limit = f" at {one.power_limit_w:g} W" if one.power_limit_w else ""
-        cells: list[Cell] = [plan_text(one.plan) + limit]
+    for at, candidate in enumerate(found.ordered):
+        limit = f" at {candidate.power_limit_w:g} W" if candidate.power_limit_w else ""
+        cells: list[Cell] = [plan_text(candidate.plan) + limit]
         for objective in Objective:
-            value = one.value(objective)
+            value = candidate.value(objective)
             ran = Number(text=_value(value, objective), value=value, key=f"plan {at}/{objective}")
-            cells.append(ran if one.result is not None else Number(text="not run"))
-        estimate = one.estimate[Objective.TIME]
+            cells.append(ran if candidate.result is not None else Number(text="not run"))
+        estimate = candidate.estimate[Objective.TIME]
         cells.append(
             Number(text=format_si(estimate, "s"), value=estimate, key=f"plan {at}/estimate {Objective.TIME}")
         )
-        if one.result is not None:
-            off = 100.0 * (estimate / one.value(Objective.TIME) - 1.0)
+        if candidate.result is not None:
+            off = 100.0 * (estimate / candidate.value(Objective.TIME) - 1.0)
             cells.append(Number(text=f"{off:+.1f} %", value=off))
         else:
             cells.append(Number(text="\u2013"))
-        bound = one.bound.step_time_s
+        bound = candidate.bound.step_time_s
         cells.append(Number(text=format_si(bound, "s"), value=bound, key=f"plan {at}/bound"))
-        rows.append([*cells, one.topology, one.placement, str(one.mode or "do not move"), one.refusal])
-    heads = (
-        "plan",
-        "step time",
-        "energy",
-        "cost",
-        "estimate",
-        "estimate off",
-        "bound",
-        "fabric",
-        "placement",
-    )
-    return Sheet(title="Plans, the best first", heads=(*heads, "circuits", "why not"), rows=rows)
+        rows.append(
+            [
+                *cells,
+                candidate.topology,
+                candidate.placement,
+                str(candidate.mode or "do not move"),
+                candidate.refusal,
+            ]
+        )
+    numbers = ("step time", "energy", "cost", "estimate", "estimate off", "bound")
+    heads = ("plan", *numbers, "fabric", "placement", "circuits", "why not")
+    return Sheet(title="Plans, the best first", heads=heads, rows=rows)

@@ -42,7 +42,7 @@ from experiments.study import Block, Progress, Result, Row, Study, command_line,
 from heliograph.accuracy.law import Band, Passes, gradient_price
 from heliograph.accuracy.precision import Delivered, ModelProduct, executions_of, of_core, of_format, together
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
-from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.report import ReportRow, ReportTable, format_si, table_of
 from heliograph.simulation import lit, step_graph
 from heliograph.systems import System
 from heliograph.systems.names import DEFAULT_ACCELERATORS
@@ -70,9 +70,10 @@ if TYPE_CHECKING:
     from experiments.accuracy.prediction import Bench
     from optical.accelerator import PhotonicUnit
     from simulator.interfaces import Numerics
+    from workloads.models.architecture import TransformerConfig
 
 TABLE = Path(workloads.training.__file__).parent / "learnt_sensitivities.csv"
-"""Sensitivity of the reference GPT's loss to errors of each product; its head says how it was measured."""
+"""Sensitivity of the reference GPT's loss to errors of each product; its head describes the measurement."""
 DIMMER = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 """Laser powers that are tried, over the one for which the system is sized; a choice."""
 _ROWS = 512
@@ -206,10 +207,10 @@ class Split:
     def unmixed(self) -> tuple[Choice, ...]:
         """One choice for each group, the more precise one where two are mixed, so that the budget holds."""
         best: dict[str, Choice] = {}
-        for one, _ in self.taken:
-            known = best.get(one.group)
-            if known is None or one.rise_nats < known.rise_nats:
-                best[one.group] = one
+        for choice, _ in self.taken:
+            known = best.get(choice.group)
+            if known is None or choice.rise_nats < known.rise_nats:
+                best[choice.group] = choice
         return tuple(best.values())
 
     @property
@@ -253,11 +254,11 @@ def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective
 
 def _undominated(choices: Sequence[Choice], objective: Objective) -> list[Choice]:
     """Return the choices of each group for which no other is both as cheap and as precise."""
-    found, least = [], dict.fromkeys((one.group for one in choices), math.inf)
-    for one in sorted(choices, key=lambda one: (one.cost(objective), one.rise_nats)):
-        if one.rise_nats < least[one.group]:
-            least[one.group] = one.rise_nats
-            found.append(one)
+    found, least = [], dict.fromkeys((choice.group for choice in choices), math.inf)
+    for choice in sorted(choices, key=lambda choice: (choice.cost(objective), choice.rise_nats)):
+        if choice.rise_nats < least[choice.group]:
+            least[choice.group] = choice.rise_nats
+            found.append(choice)
     return found
 
 
@@ -292,7 +293,7 @@ def _reference_site(role: Role) -> Site:
     return _SITES[kind]
 
 
-def training_products(system: System, config: Any, plan: Any) -> dict[MatMul, int]:  # noqa: ANN401
+def training_products(system: System, config: TransformerConfig, plan: Plan) -> dict[MatMul, int]:
     """Return the products of a step with the number of times that all accelerators together run each."""
     graph = step_graph(config, system.planned(plan))
     counts: Counter[MatMul] = Counter()
@@ -323,7 +324,7 @@ class UnitSetting:
     name: str
     """Name of the format, or laser power and rescues that are left out."""
     products: Mapping[MatMul, float]
-    """Products of a step and how often all accelerators run each."""
+    """Number of times that all accelerators together run each product of a step."""
     costs: Mapping[MatMul, Cost]
     """Energy and time of each product, once on one accelerator."""
     noise: Mapping[tuple[Site, Phase], float]
@@ -512,7 +513,7 @@ def noise_at_lengths(
     return {name: noise[*_site_and_phase(name), length] for name, length in lengths.items()}
 
 
-def unit_settings(system: System, config: Any, plan: Any) -> list[UnitSetting]:  # noqa: ANN401
+def unit_settings(system: System, config: TransformerConfig, plan: Plan) -> list[UnitSetting]:
     """Return every setting of the GPU and of the photonic cores of a system.
 
     Parameters
@@ -530,10 +531,7 @@ def unit_settings(system: System, config: Any, plan: Any) -> list[UnitSetting]: 
 
 
 def _gpu_settings(
-    system: System,
-    config: Any,  # noqa: ANN401
-    plan: Any,  # noqa: ANN401
-    reference: ReferenceProducts,
+    system: System, config: TransformerConfig, plan: Plan, reference: ReferenceProducts
 ) -> Iterator[UnitSetting]:
     """Yield the GPU in bf16 and in fp8."""
     gpu = _gpu_alone(system).units[0]
@@ -743,6 +741,7 @@ class Splits(Result):
     """Splits that were executed on the reference GPT, with their predicted rises."""
 
     def _cost_text(self, value: float) -> str:
+        """Return a cost as text: seconds a step, or joules a token."""
         if self.objective is Objective.TIME:
             return format_si(value, "s")
         return format_si(value / self.tokens, "J")
@@ -794,7 +793,7 @@ class Splits(Result):
         return [*sentences, step]
 
     def _saving(self) -> str:
-        """Return what the split saves against the cheaper of the machines with one unit."""
+        """Return in words the saving against the cheaper of the machines with one unit."""
         best, alone = self.best.total(self.objective), self.best_alone()
         costs = {name: self._cost_text(one.total(self.objective)) for name, one in alone.items()}
         others = ", ".join(f"{name} {costs.get(name, 'misses the budget')}" for name in self.alone)
@@ -808,7 +807,7 @@ class Splits(Result):
         return f"{answer} Split: {self._cost_text(best)}; {others}."
 
     def _price_of_precision(self) -> str:
-        """Return the dual of the budget, and the worth of one bit: it takes three quarters of the noise."""
+        """Return in words the dual of the budget, and the worth of one bit: 3/4 less noise power."""
         price = self.best.price / (1.0 if self.objective is Objective.TIME else self.tokens)
         light_nats = math.fsum(one.rise_nats * share for one, share in self.best.taken if one.light)
         unit = "s" if self.objective is Objective.TIME else "J"
@@ -822,9 +821,9 @@ class Splits(Result):
     def _gpu_format(self) -> Precision:
         """Return the format in which the GPU spends most of its time; that of the plan if it runs nothing."""
         spent_s: dict[str, float] = defaultdict(float)
-        for one, share in self.best.taken:
-            if not one.light:
-                spent_s[one.setting] += share * one.time_s
+        for choice, share in self.best.taken:
+            if not choice.light:
+                spent_s[choice.setting] += share * choice.time_s
         return (
             Precision(max(spent_s, key=lambda name: spent_s[name])) if spent_s else self.plan.precision.kind
         )
@@ -836,7 +835,7 @@ class Splits(Result):
         return words + [word for one in self.settings() for word in ("--set", one)]
 
     def _gradient_price(self) -> str:
-        """Return how noise in gradients is charged, and whether its price is told from chance."""
+        """Return in words the prices of noise in gradients, and which of them are not resolved."""
         prices = [
             f"{band.middle:.2g} ({band.low:.2g} to {band.high:.2g}) in {phase}"
             for phase, band in gradient_prices().items()
@@ -850,27 +849,17 @@ class Splits(Result):
         )
 
     def _executed_table(self) -> list[Block]:
+        """Return the table of executed splits; empty without ``--execute``."""
         if not self.executed:
             return []
-        rows = [
-            ReportRow(
-                str(one["split"]),
-                (
-                    f"{one['counted_nats']:.4f}",
-                    f"{one['predicted_nats']:.4f}",
-                    f"{one['by_own_errors_nats']:.4f}",
-                    f"{one['executed_nats']:.4f} \u00b1 {one['standard_error_nats']:.4f}",
-                ),
-            )
-            for one in self.executed
-        ]
-        return [
-            ReportTable(
-                "Forward products executed on the model that ships, nats a byte",
-                ("counted", "predicted, each alone", "by its own errors", "executed"),
-                rows,
-            )
-        ]
+        columns: dict[str, Callable[[Row], str]] = {
+            "counted": lambda row: f"{row['counted_nats']:.4f}",
+            "predicted, each alone": lambda row: f"{row['predicted_nats']:.4f}",
+            "by its own errors": lambda row: f"{row['by_own_errors_nats']:.4f}",
+            "executed": lambda row: f"{row['executed_nats']:.4f} \u00b1 {row['standard_error_nats']:.4f}",
+        }
+        title = "Forward products executed on the model that ships, nats a byte"
+        return [table_of(title, self.executed, lambda row: str(row["split"]), columns)]
 
     def policy(self) -> dict[str, Any]:
         """Return the split as `optical.conversion.Policy` takes it, one unit for each kind and layer.
@@ -895,15 +884,15 @@ class Splits(Result):
         Shares of the depth are kept. A system has one laser: that of the brightest choice, so that no
         product is noisier than it was split for, and its core keeps all rescues.
         """
-        lit = [one for one, _ in self.best.taken if one.light]
+        lit = [choice for choice, _ in self.best.taken if choice.light]
         if not lit:
             return ()
         light: dict[tuple[str, Phase], float] = defaultdict(float)
         whole: dict[tuple[str, Phase], float] = defaultdict(float)
-        for one, share in self.best.taken:
-            whole[one.kind, one.phase] += share
-            light[one.kind, one.phase] += share if one.light else 0.0
-        settings = [f"{LASER}={max(one.laser_w for one in lit):.6g}"]
+        for choice, share in self.best.taken:
+            whole[choice.kind, choice.phase] += share
+            light[choice.kind, choice.phase] += share if choice.light else 0.0
+        settings = [f"{LASER}={max(choice.laser_w for choice in lit):.6g}"]
         for kind in Kind:
             name = str(kind) if kind is Kind.ATTENTION else _SITES[kind].group
             for phase in dataclasses.fields(PhaseShares if kind is not Kind.ATTENTION else InputShares):
@@ -1153,6 +1142,7 @@ class Trial:
         return tuple(self._row(name, split) for name, split in splits.items())
 
     def _row(self, name: str, split: tuple[Choice, ...]) -> Row:
+        """Return predicted and executed rises of a split as a row of the table."""
         done = len(self.measured_nats)
         self.progress(f"executing: {name}", done, done + 1)
         executed = self.bench.executed([_numerics(split, self.specs)] * DRAWS)

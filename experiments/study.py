@@ -139,7 +139,7 @@ class _Option:
         return study
 
     def is_default(self, value: Any) -> bool:  # noqa: ANN401 - as above
-        """Return whether a value is what the study has without this option."""
+        """Return whether a value is that of a study for which the option is not given."""
         return value == self.default or value in (None, ())
 
 
@@ -604,7 +604,7 @@ def head_of(command: str, study: Study) -> dict[str, Any]:
 _OF_THE_HEAD = ("schema", "version", "command", "settings", "options")
 """Keys of the head that a result's own record does not replace."""
 HEAD = ("model", "plan", "system", "settings", "seed")
-"""Keys of the head that stand as columns before a table's own, if the study has such options."""
+"""Keys of the head that become the first columns of every table, if the study has such options."""
 
 
 def headed(document: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:

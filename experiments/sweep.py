@@ -169,8 +169,8 @@ class Swept(Result):
 
     def _undrawn(self) -> list[str]:
         """Return a sentence if there is no figure."""
-        said = f"No picture: no point has numbers for both {self.x} and {self.y}."
-        return [] if self._is_drawn else [said]
+        sentence = f"No picture: no point has numbers for both {self.x} and {self.y}."
+        return [] if self._is_drawn else [sentence]
 
     @property
     def _is_drawn(self) -> bool:
@@ -277,8 +277,8 @@ class BestFound(Swept):
 class States(Result):
     """State of all sweeps in a store."""
 
-    told: tuple[SweepState, ...]
-    """The sweeps."""
+    states: tuple[SweepState, ...]
+    """State of each sweep."""
 
     def report(self) -> list[Block]:
         """Return a row for each sweep."""
@@ -298,7 +298,7 @@ class States(Result):
         return [
             {"name": one.name, "points": one.points, "left": one.left, "mean_s": one.mean_s}
             | {str(status): one.counts.get(status, 0) for status in Status}
-            for one in self.told
+            for one in self.states
         ]
 
 
@@ -367,17 +367,17 @@ class Sweep(Study):
             raise ParameterError(msg)
         if file is not None and file.optimise is not None:
             return self._front(file, file.optimise, progress)
-        asked = self._asked(file)
-        if asked.work.study == STEP:
-            self._check_axes(asked.space.names)
-        grid = run_sweep(asked, progress)
+        request = self._request(file)
+        if request.work.study == STEP:
+            self._check_axes(request.space.names)
+        grid = run_sweep(request, progress)
         grid.check()
         notes = []
         if self.export is not None:
             notes.append(f"Wrote {grid.export(self.export)}.")
-        if asked.execution.store is not None:
-            notes.append(f"Points are kept in {asked.execution.store}; the same command goes on from there.")
-        work, usual_x = asked.work, grid.abscissa
+        if (store := request.execution.store) is not None:
+            notes.append(f"Points are kept in {store}; the same command goes on from there.")
+        work, usual_x = request.work, grid.abscissa
         return Swept(
             grid=grid,
             x=self.x or usual_x,
@@ -430,9 +430,9 @@ class Sweep(Study):
             msg = "--status needs a study file, or --store FILE"
             raise ParameterError(msg)
         with Store(store, existing=True) as opened:
-            return States(told=tuple(opened.sweep_states()))
+            return States(states=tuple(opened.sweep_states()))
 
-    def _asked(self, file: StudyFile | None) -> SweepRequest:
+    def _request(self, file: StudyFile | None) -> SweepRequest:
         """Return the sweep of a study file, or of the command line without one."""
         if file is None:
             return self._from_options()
@@ -457,10 +457,9 @@ class Sweep(Study):
         usual = type(self)(study=self.study, running=self.running, export=self.export, x=self.x, y=self.y)
         for one in dataclasses.fields(self):
             if getattr(self, one.name) != getattr(usual, one.name) and one.name != "status":
-                what = (
-                    "--set and other options of the hardware" if one.name == "hardware" else f"--{one.name}"
-                )
-                msg = f"{file.path.name} says what is swept; write it there and leave {what} out"
+                hardware = one.name == "hardware"
+                options = "--set and other options of the hardware" if hardware else f"--{one.name}"
+                msg = f"{file.path.name} says what is swept; write it there and leave {options} out"
                 raise ParameterError(msg)
 
     def _from_options(self) -> SweepRequest:
@@ -706,7 +705,7 @@ def _front(found: Swept) -> list[Section]:
 
 
 def _columns(rows: Sequence[Row], axes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the columns of the table with their headings: those of a step, or all that hold numbers."""
+    """Return the headings of the table by column: columns of a step, or all that hold numbers."""
     usual = {
         one: head
         for one, head in PAGE_HEADS.items()

@@ -634,7 +634,7 @@ class TrainingCache:
         return curves if content.get("key") == key and isinstance(curves, dict) else None
 
     def store(self, key: str, curves: Mapping[str, object]) -> None:
-        """Store the curves of a finished run.
+        """Store the curves of a finished run, keys in their order: tables list products as results have them.
 
         Raises
         ------
@@ -642,7 +642,8 @@ class TrainingCache:
             If they cannot be written.
         """
         make_directory(self.directory)
-        write_atomically(self.directory / f"{key}.json", canonical_json({"key": key, "curves": curves}))
+        text = json.dumps(plain({"key": key, "curves": curves}), allow_nan=False, ensure_ascii=False)
+        write_atomically(self.directory / f"{key}.json", text)
 
 
 def _object_in(path: Path) -> dict[str, Any]:

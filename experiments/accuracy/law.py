@@ -314,10 +314,10 @@ class HeldOutFit:
         """Mean error over all held-out sizes as a share of their mean rise."""
         return self.error(itertools.chain(*self.larger().values()))
 
-    def predicted(self, one: Rise) -> float:
+    def predicted(self, rise: Rise) -> float:
         """Return the rise that the law predicts, nats per byte."""
-        run = one.run
-        return self.fitted.law.rise(one.nsr, run.parameters, run.tokens / run.parameters, run.schedule)
+        run = rise.run
+        return self.fitted.law.rise(rise.nsr, run.parameters, run.tokens / run.parameters, run.schedule)
 
     def error(self, some: Iterable[Rise]) -> float:
         """Return the mean error as a share of the mean rise; NaN without rises.
@@ -351,9 +351,9 @@ class HeldOutFit:
     def larger(self) -> dict[int, tuple[Rise, ...]]:
         """Return the rises of each held-out size by parameters, without those of the loudest noise."""
         found: dict[int, tuple[Rise, ...]] = {}
-        for one in sorted(self.rises, key=lambda one: one.run.parameters):
-            if one.run.width > self.width and one.run.level > self.level:
-                found[one.run.parameters] = (*found.get(one.run.parameters, ()), one)
+        for rise in sorted(self.rises, key=lambda rise: rise.run.parameters):
+            if rise.run.width > self.width and rise.run.level > self.level:
+                found[rise.run.parameters] = (*found.get(rise.run.parameters, ()), rise)
         return found
 
     @property
@@ -430,10 +430,10 @@ def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | No
 def seed_scatter(found: Iterable[Rise]) -> float:
     """Return the pooled standard deviation over seeds of the logarithm of a rise; NaN with one seed each."""
     groups: dict[tuple[Any, ...], list[float]] = {}
-    for one in found:
-        run = one.run
+    for rise in found:
+        run = rise.run
         place = (run.width, run.level, run.tokens_per_parameter, run.schedule)
-        groups.setdefault(place, []).append(math.log(one.nats))
+        groups.setdefault(place, []).append(math.log(rise.nats))
     several = [some for some in groups.values() if len(some) > 1]
     if not several:
         return math.nan
@@ -596,8 +596,12 @@ class LawFound(Result):
         return {"": self.rows(), "formats": self.format_rows(), "by_size": by_size, "rises": predictions}
 
     def figure(self) -> Figure:
-        """Return rises over size by noise, and needed signal to noise over size."""
-        return draw(self)
+        """Return rises over size by noise with both forms of the law, and needed signal to noise."""
+        figure = new_figure(3.8)
+        left, right = figure.subplots(1, 2)
+        _draw_rises(left, [law for law in self.laws if law.series == SERIES[0]])
+        _draw_needed(right, self)
+        return figure
 
 
 def _share(value: float) -> str:
@@ -667,14 +671,14 @@ def _formats(checks: Sequence[FormatCheck]) -> ReportTable:
     """Return extra samples of number formats, measured and predicted."""
     forms = list(checks[0].predicted)
     rows = []
-    for one in checks:
-        cells = [f"{one.measured:.1%} \u00b1 {one.error:.1%}"]
+    for check in checks:
+        cells = [f"{check.measured:.1%} \u00b1 {check.error:.1%}"]
         for form in forms:
-            band = one.predicted[form]
+            band = check.predicted[form]
             cells.append(
-                f"{_percent(band.low)} to {_percent(band.high)}{'' if one.contains(form) else ': missed'}"
+                f"{_percent(band.low)} to {_percent(band.high)}{'' if check.contains(form) else ': missed'}"
             )
-        rows.append(ReportRow(f"{one.model} {one.format}", tuple(cells), f"{one.snr_db:.1f} dB"))
+        rows.append(ReportRow(f"{check.model} {check.format}", tuple(cells), f"{check.snr_db:.1f} dB"))
     return ReportTable("Extra samples of MLPerf's formats", ["measured", *map(str, forms)], rows)
 
 
@@ -716,21 +720,12 @@ _DRAWN_RATIO = 5.0
 """Tokens per parameter of the drawn rises, which all sizes have; a choice."""
 
 
-def draw(found: LawFound) -> Figure:
-    """Draw rises over size with both forms of the law, and needed signal to noise over size."""
-    figure = new_figure(3.8)
-    left, right = figure.subplots(1, 2)
-    _draw_rises(left, [one for one in found.laws if one.series == SERIES[0]])
-    _draw_needed(right, found)
-    return figure
-
-
 def _draw_rises(axes: Axes, laws: Sequence[HeldOutFit]) -> None:
     rises_of: dict[float, dict[int, list[float]]] = {}
-    for one in laws[0].rises:
-        run = one.run
+    for rise in laws[0].rises:
+        run = rise.run
         if (run.schedule, run.tokens_per_parameter) == (Schedule.DECAYED, _DRAWN_RATIO):
-            rises_of.setdefault(run.level, {}).setdefault(run.parameters, []).append(one.nats)
+            rises_of.setdefault(run.level, {}).setdefault(run.parameters, []).append(rise.nats)
     sizes = sorted({size for some in rises_of.values() for size in some})
     levels = sorted(level for level, some in rises_of.items() if sizes[-1] in some)
     grid = np.geomspace(sizes[0], sizes[-1], 40)
@@ -780,12 +775,12 @@ def _draw_needed(axes: Axes, found: LawFound) -> None:
 
     sizes = sorted({run.parameters for run in found.runs})
     grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
-    own = (one for one in found.laws if one.series == SERIES[0])
+    own = (law for law in found.laws if law.series == SERIES[0])
     axes.set(xscale="log", xlabel="parameters (million)", ylabel="signal to noise needed (dB)")
-    for one, style, colour in zip(own, _STYLES, PALETTE[3:], strict=False):
-        bands = [one.fitted.needed_db(TOLERATED_NATS, size) for size in grid]
+    for law, style, colour in zip(own, _STYLES, PALETTE[3:], strict=False):
+        bands = [law.fitted.needed_db(TOLERATED_NATS, size) for size in grid]
         low, middle, high = zip(*((band.low, band.middle, band.high) for band in bands), strict=True)
-        axes.plot(grid / MILLION, middle, style, color=colour, label=str(one.form))
+        axes.plot(grid / MILLION, middle, style, color=colour, label=str(law.form))
         axes.fill_between(grid / MILLION, low, high, color=colour, alpha=0.15, linewidth=0.0)
     trained = (sizes[0] / MILLION, sizes[-1] / MILLION)
     axes.axvspan(*trained, color=REFERENCE, alpha=0.1, linewidth=0.0, label="sizes trained")

@@ -235,16 +235,16 @@ class PhotonResult(Result):
 
     def figure(self) -> Figure:
         """Return accuracy over photons by network and scheme, length of sums, and group of products."""
-        apart = [one for one in self.models if one.parts]
+        apart = [model for model in self.models if model.parts]
         below = 2 * bool(self.law) + len(apart)
         figure = new_figure(6.2)
         # A common multiple of panels in both rows, so that each row is filled.
         columns = len(self.models) * below
         grid = figure.add_gridspec(2, columns, height_ratios=(1.35, 1.0))
         width = columns // len(self.models)
-        for index, one in enumerate(self.models):
+        for index, model in enumerate(self.models):
             axes = figure.add_subplot(grid[0, index * width : (index + 1) * width])
-            _draw_model(axes, one, first=index == 0)
+            _draw_model(axes, model, first=index == 0)
             if index == 0:
                 figure.legend(*_named(axes), loc="outside upper center", ncols=3)
         width = columns // below
@@ -257,9 +257,9 @@ class PhotonResult(Result):
             lower[0].legend(loc="lower right", **_ON_WHITE)
             lower[1].set_title("By photons in the whole sum")
             lower[1].set_xlabel("photons per dot product")
-        for axes, one in zip(lower[2 * bool(self.law) :], apart, strict=True):
-            _draw_curves(axes, _curves(one.parts), per_dot_product=False, offset=_OTHERS)
-            axes.set_title("Its products apart" if len(self.models) == 1 else f"{one.title}, apart")
+        for axes, model in zip(lower[2 * bool(self.law) :], apart, strict=True):
+            _draw_curves(axes, _curves(model.parts), per_dot_product=False, offset=_OTHERS)
+            axes.set_title("Its products apart" if len(self.models) == 1 else f"{model.title}, apart")
             axes.set_xlabel("photons per multiplication")
             axes.legend(loc="lower right", **_ON_WHITE)
         for axes in lower[1:]:
@@ -708,7 +708,7 @@ _MARKERS = "osD^"
 _OTHERS = 4
 """Colours from here on are for curves that are no schemes."""
 _ON_WHITE: dict[str, Any] = {"frameon": True, "framealpha": 1.0, "edgecolor": "none", "borderpad": 0.1}
-"""A legend that stands before a line."""
+"""Style of a legend that covers a line."""
 _FULL_PERCENT = 100.0
 _COLOURS = (*PALETTE[:4], PALETTE[4], PALETTE[5], PALETTE[8])
 
@@ -731,21 +731,21 @@ def _accuracy_table(title: str, points: Sequence[Point]) -> ReportTable:
 
 
 def _draw_model(axes: Axes, model: ModelCurves, *, first: bool) -> None:
-    """Draw every scheme of a network, exact arithmetic, guessing, and what was measured."""
+    """Draw the curve of every scheme, exact arithmetic, guessing, and the published measurements."""
     _draw_curves(axes, _curves(model.points), per_dot_product=False)
     exact = _FULL_PERCENT * model.exact
     axes.axhline(exact, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
     axes.text(
         0.99, _FULL_PERCENT * CHANCE, "guessing", transform=axes.get_yaxis_transform(), ha="right", va="top"
     )
-    for index, one in enumerate(published()):
+    for index, mark in enumerate(published()):
         axes.plot(
-            [one.photons_per_mac],
-            [_FULL_PERCENT * one.accuracy],
+            [mark.photons_per_mac],
+            [_FULL_PERCENT * mark.accuracy],
             "*",
             color=REFERENCE,
             markersize=11,
-            label="" if index else f"perceptron measured on MNIST ({one.work})",
+            label="" if index else f"perceptron measured on MNIST ({mark.work})",
         )
     axes.set_title(f"{model.title}, every product in light\n{model.shape}")
     axes.set_xlabel(_PER_MULTIPLICATION)

@@ -86,15 +86,15 @@ def converter_ladder(arithmetics: Iterable[Arithmetic]) -> tuple[Arithmetic, ...
     arithmetics : iterable of Arithmetic
         The first photonic one sets length of a sample, scale, rounding and range of the output converter.
     """
-    for one in arithmetics:
-        spec = one.analog[Phase.FORWARD] if one.analog is not None else None
+    for arithmetic in arithmetics:
+        spec = arithmetic.analog[Phase.FORWARD] if arithmetic.analog is not None else None
         if spec is not None and spec.residues is None:
-            return tuple(_converter(spec, one, kind, bits) for kind in _Converter for bits in BITS)
+            return tuple(_converter(spec, arithmetic, kind, bits) for kind in _Converter for bits in BITS)
     msg = "converters are turned on a photonic core that reads its sums; name one with --system, as crossbar"
     raise ParameterError(msg)
 
 
-def _converter(spec: AnalogSpec, one: Arithmetic, kind: _Converter, bits: int) -> Arithmetic:
+def _converter(spec: AnalogSpec, arithmetic: Arithmetic, kind: _Converter, bits: int) -> Arithmetic:
     """Return an arithmetic in which one converter has some bits and all else is exact."""
     alone = dataclasses.replace(
         AnalogSpec.ideal(), analog_length=spec.analog_length, scale=spec.scale, rounding=spec.rounding
@@ -109,7 +109,7 @@ def _converter(spec: AnalogSpec, one: Arithmetic, kind: _Converter, bits: int) -
     else:
         alone = dataclasses.replace(alone, dac_bits=float(bits))
     return dataclasses.replace(
-        one, label=f"{kind} {bits} bits", analog=dict.fromkeys(one.analog or {}, alone)
+        arithmetic, label=f"{kind} {bits} bits", analog=dict.fromkeys(arithmetic.analog or {}, alone)
     )
 
 

@@ -51,16 +51,6 @@ MARKERS = "os^"
 """Markers of arithmetics; the next one is used when colours repeat."""
 
 
-def rows(found: Prediction) -> list[dict[str, Any]]:
-    """Return a row for each arithmetic, model, site and class of errors: its noise and predicted rise."""
-    return [
-        row
-        for execution in found.executions
-        for seed in range(len(found.calibrations))
-        for row in _execution_rows(found, execution, seed)
-    ]
-
-
 def _execution_rows(found: Prediction, execution: Execution, seed: int) -> list[dict[str, Any]]:
     """Return a row for each site and class of errors of one arithmetic on one model."""
     calibration = found.calibrations[seed]
@@ -87,34 +77,6 @@ def _execution_rows(found: Prediction, execution: Execution, seed: int) -> list[
             }
             rows.append(of_model | own | of_all_products)
     return rows
-
-
-def report(found: Prediction) -> list[Block]:
-    """Return the tables, and sentences on the law and on each arithmetic."""
-    losses = [one.clean for one in found.calibrations]
-    origin = f"{found.steps} steps" if found.steps else "as it ships"
-    title = (
-        f"Byte-level GPT '{found.model}', {origin}, {len(losses)} seeds: exact loss "
-        f"{statistics.fmean(losses):.3f} nats/byte"
-    )
-    parts: list[Block] = []
-    for first in range(0, max(1, len(found.executions)), TABLE_COLUMNS):
-        some = dataclasses.replace(found, executions=found.executions[first : first + TABLE_COLUMNS])
-        parts.append(ReportTable(title, [one.label for one in some.executions], _lines(some)))
-    slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
-    spread = PERCENT * standard_error(found.additivity)
-    parts.append(
-        f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB; the law "
-        f"is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
-        f"{PROBE_DB:g} dB."
-    )
-    limit, ended = found.second_order_limit
-    parts.append(
-        f"Noise on all products costs what its power says, to {GOAL:.0%}, up to a rise of {limit:.3g} nats"
-        f"{'' if ended else ', the loudest tried'}."
-    )
-    parts += [_verdict(found, execution) for execution in found.executions]
-    return parts
 
 
 def _lines(found: Prediction) -> list[ReportRow]:
@@ -176,16 +138,6 @@ def _verdict(found: Prediction, execution: Execution) -> str:
 
 def _level(nsr: float) -> str:
     return f"{-db_from_ratio(nsr):.1f} dB" if nsr > 0.0 else "exact"
-
-
-def draw(found: Prediction) -> Figure:
-    """Draw the law, the coefficients of products, and executed over predicted rises."""
-    figure = new_figure(5.6)
-    grid = figure.add_gridspec(2, 2)
-    _draw_law(figure.add_subplot(grid[0, 0]), found)
-    _draw_products(figure.add_subplot(grid[0, 1]), found)
-    _draw_residual(figure.add_subplot(grid[1, :]), found)
-    return figure
 
 
 def _draw_law(axes: Axes, found: Prediction) -> None:
@@ -280,16 +232,45 @@ class Predicted(Result):
     """Training, if any was asked for."""
 
     def report(self) -> list[Block]:
-        """Return the tables of both."""
-        return [*report(self.found), *self.trained.report()]
+        """Return tables of products and rises, sentences on the law and each arithmetic, and the training."""
+        found = self.found
+        losses = [one.clean for one in found.calibrations]
+        origin = f"{found.steps} steps" if found.steps else "as it ships"
+        title = (
+            f"Byte-level GPT '{found.model}', {origin}, {len(losses)} seeds: exact loss "
+            f"{statistics.fmean(losses):.3f} nats/byte"
+        )
+        parts: list[Block] = []
+        for first in range(0, max(1, len(found.executions)), TABLE_COLUMNS):
+            some = dataclasses.replace(found, executions=found.executions[first : first + TABLE_COLUMNS])
+            parts.append(ReportTable(title, [one.label for one in some.executions], _lines(some)))
+        slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
+        spread = PERCENT * standard_error(found.additivity)
+        parts.append(
+            f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB; the "
+            f"law is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
+            f"{PROBE_DB:g} dB."
+        )
+        limit, ended = found.second_order_limit
+        parts.append(
+            f"Noise on all products costs what its power says, to {GOAL:.0%}, up to a rise of {limit:.3g} "
+            f"nats{'' if ended else ', the loudest tried'}."
+        )
+        parts += [_verdict(found, execution) for execution in found.executions]
+        return [*parts, *self.trained.report()]
 
     def record(self) -> dict[str, Any]:
         """Return both as plain data."""
         return self.found.record() | {"training": self.trained.record()}
 
     def rows(self) -> list[Row]:
-        """Return a row for each arithmetic, model, site and class of errors."""
-        return rows(self.found)
+        """Return a row for each arithmetic, model, site and class of errors: its noise and predicted rise."""
+        return [
+            row
+            for execution in self.found.executions
+            for seed in range(len(self.found.calibrations))
+            for row in _execution_rows(self.found, execution, seed)
+        ]
 
     def tables(self) -> dict[str, list[Row]]:
         """Return the rows, and a table of every validation of the trainings."""
@@ -297,8 +278,13 @@ class Predicted(Result):
         return {"": self.rows()} | curves
 
     def figure(self) -> Figure:
-        """Return the figure of predicted and executed rises."""
-        return draw(self.found)
+        """Return the law, the coefficients of products, and executed over predicted rises."""
+        figure = new_figure(5.6)
+        grid = figure.add_gridspec(2, 2)
+        _draw_law(figure.add_subplot(grid[0, 0]), self.found)
+        _draw_products(figure.add_subplot(grid[0, 1]), self.found)
+        _draw_residual(figure.add_subplot(grid[1, :]), self.found)
+        return figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -250,17 +250,22 @@ def check_captured(machine: str, products: Iterable[CapturedProduct]) -> Precisi
     one, since converters clip some of them.
     """
     predicted_noise, executed_noise = [], []
-    for place, one in enumerate(products):
-        operands = captured_statistics(one)
-        expected_db = _predicted(machine, operands, one.k, CAPTURED_ROWS, one.phase).snr_db
+    for place, product in enumerate(products):
+        operands = captured_statistics(product)
+        expected_db = _predicted(machine, operands, product.k, CAPTURED_ROWS, product.phase).snr_db
         rows = rows_for(expected_db, CAPTURED_ROWS)
-        a, b = one.draw(rows, rows, np.random.default_rng(place))
+        a, b = product.draw(rows, rows, np.random.default_rng(place))
         keys = range(place, place + (FAINT_DRAWS if expected_db < FAINT_DB else 1))
-        executed_noise.append(ratio_from_db(-executed(machine, a, b, one.phase, keys, by_sample=True)))
+        executed_noise.append(ratio_from_db(-executed(machine, a, b, product.phase, keys, by_sample=True)))
         drawn = measure_product(
-            a[None], b[None], model=one.model, layer=one.layer, product=one.product, phase=one.phase
+            a[None],
+            b[None],
+            model=product.model,
+            layer=product.layer,
+            product=product.product,
+            phase=product.phase,
         )
-        found = _predicted(machine, captured_statistics(drawn), one.k, rows, one.phase)
+        found = _predicted(machine, captured_statistics(drawn), product.k, rows, product.phase)
         predicted_noise.append(found.total)
     return PrecisionCheck(
         machine=machine,

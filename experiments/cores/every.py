@@ -148,17 +148,12 @@ def storage_bytes(target_db: float, operands: OperandKind = PLAIN_OPERANDS) -> i
 
 def gpu_prices(reuse: Sequence[int], operands: OperandKind = PLAIN_OPERANDS) -> tuple[GpuPrice, ...]:
     """Return every GPU of the table in every format that it has units for, narrow formats first."""
-    return tuple(
-        gpu_price(load_gpu(name), one, reuse, operands)
-        for name in gpu_names()
-        for one in FORMATS
-        if one.element_bytes > 1 or _has_bytes(load_gpu(name))
-    )
-
-
-def _has_bytes(gpu: Gpu) -> bool:
-    """Return whether a GPU has units for 8-bit operands, which run faster than 16-bit ones."""
-    return gpu.chip.byte_flops_per_cycle > gpu.chip.flops_per_cycle
+    prices: list[GpuPrice] = []
+    for gpu in map(load_gpu, gpu_names()):
+        least_bytes = 1 if gpu.chip.byte_flops_per_cycle > gpu.chip.flops_per_cycle else 2
+        formats = [width for width in FORMATS if width.element_bytes >= least_bytes]
+        prices += [gpu_price(gpu, width, reuse, operands) for width in formats]
+    return tuple(prices)
 
 
 def gpu_price(
@@ -712,9 +707,9 @@ def _marks(found: CoresResult) -> list[Line2D]:
     ]
 
 
-def _settled(found: CoresResult) -> int:
-    """Return the index of the reuse nearest to `SETTLED_REUSE`."""
-    return int(np.argmin(np.abs(np.log(np.array(found.reuse) / SETTLED_REUSE))))
+def _nearest(found: CoresResult, uses: int) -> int:
+    """Return the index in `CoresResult.reuse` of the reuse whose ratio to another is nearest to one."""
+    return int(np.argmin(np.abs(np.log(np.array(found.reuse) / uses))))
 
 
 def _gpu_style(found: CoresResult, name: str) -> str:
@@ -723,7 +718,7 @@ def _gpu_style(found: CoresResult, name: str) -> str:
 
 
 def _gpu_lines(axes: Axes, found: CoresResult) -> None:
-    place = _settled(found)
+    place = _nearest(found, SETTLED_REUSE)
     for price in shown_gpus(found):
         axes.axhline(
             price.j_per_mac[place] / PICOJOULE,
@@ -737,7 +732,7 @@ def _gpu_lines(axes: Axes, found: CoresResult) -> None:
 def _gpu_handles(found: CoresResult) -> list[Line2D]:
     from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
 
-    place = _settled(found)
+    place = _nearest(found, SETTLED_REUSE)
     return [
         Line2D(
             [],
@@ -937,8 +932,7 @@ SHOWN_REUSE = (64, 4096, 65536)
 
 def shown_places(found: CoresResult) -> list[int]:
     """Return the indices of the reuse in the table."""
-    nearest = [int(np.argmin(np.abs(np.log(np.array(found.reuse) / uses)))) for uses in SHOWN_REUSE]
-    return list(dict.fromkeys(nearest))
+    return list(dict.fromkeys(_nearest(found, uses) for uses in SHOWN_REUSE))
 
 
 def heads(found: CoresResult) -> list[str]:

@@ -1,6 +1,8 @@
-"""One photonic core in detail: energy by stage, precision by cause of noise, sensitivity to each parameter.
+"""Command ``heliograph core``: one photonic core's energy by stage, precision by cause, and sensitivities.
 
-The reference work is one linear layer of Llama 3 8B in training: its forward product and both gradients.
+The reference work is one linear layer of Llama 3 8B in training: its forward product and both gradients. The
+parts of the file, in order: signal over noise over laser power, energy by stage, the change by each parameter
+(a tornado chart), figures, the tables of the terminal and of files, the HTML page, and the command.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +36,20 @@ from heliograph.figures import (
 )
 from heliograph.parameters import Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of, table_of
+from heliograph.report_page.drawings import Bar, Drawing, Line, Span, bars, colour, lines, spans
+from heliograph.report_page.page import (
+    DERIVED,
+    Cell,
+    Formula,
+    Number,
+    Page,
+    Section,
+    Sheet,
+    parameter_formulas,
+    part_inputs,
+    sheet_of,
+    told_sheet,
+)
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_OPERANDS
 from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
@@ -350,19 +367,19 @@ def tornado(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPE
     """
     present = performance(unit, tokens, operands)
     swings = []
-    for one in parameters_of(unit):
-        if isinstance(one.value, str) or not one.ends:
+    for parameter in parameters_of(unit):
+        if isinstance(parameter.value, str) or not parameter.ends:
             continue
-        at_ends = [_performance_at(unit, one.path, end, tokens, operands) for end in one.ends]
+        at_ends = [_performance_at(unit, parameter.path, end, tokens, operands) for end in parameter.ends]
         if all(each == present for each in at_ends):
             continue
         swings.append(
             Swing(
-                path=one.path,
-                unit=one.unit,
-                low=one.ends[0],
-                value=one.value,
-                high=one.ends[1],
+                path=parameter.path,
+                unit=parameter.unit,
+                low=parameter.ends[0],
+                value=parameter.value,
+                high=parameter.ends[1],
                 at_low=at_ends[0],
                 at_high=at_ends[1],
             )
@@ -406,17 +423,17 @@ _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str) -> Figure:
     """Draw the energy per multiply-accumulate stage by stage, a panel for each phase."""
-    present = {stage for one in energies for stage in one.j_per_mac_by_stage}
+    present = {stage for energy in energies for stage in energy.j_per_mac_by_stage}
     stages = [stage for stage in (*STAGES, OTHER) if stage in present]
     colours = {stage: PALETTE[place % len(PALETTE)] for place, stage in enumerate((*STAGES, OTHER))}
-    longest = max(*(one.j_per_mac for one in energies), gpu_j_per_mac) / PICOJOULE
+    longest = max(*(energy.j_per_mac for energy in energies), gpu_j_per_mac) / PICOJOULE
     figure = new_figure(1.35 + 0.24 * len(stages))
-    for axes, one in zip(
+    for axes, energy in zip(
         np.atleast_1d(figure.subplots(1, len(energies), sharey=True)), energies, strict=True
     ):
         start = 0.0
         for row, stage in enumerate(stages):
-            part = one.j_per_mac_by_stage.get(stage, 0.0) / PICOJOULE
+            part = energy.j_per_mac_by_stage.get(stage, 0.0) / PICOJOULE
             thinnest = 0.8 if part else 0.0
             axes.barh(
                 row,
@@ -435,7 +452,7 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
         axes.axvline(gpu_j_per_mac / PICOJOULE, color=REFERENCE, linestyle="--", linewidth=1.0)
         axes.set_yticks(range(len(stages) + 1), [*stages, "all"])
         axes.set_xlim(0.0, _HEADROOM * longest)
-        axes.set_title(PHASE_TITLES[str(one.phase)])
+        axes.set_title(PHASE_TITLES[str(energy.phase)])
         axes.grid(visible=True, axis="x")
         axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
@@ -510,12 +527,12 @@ def tornado_bars(swings: Sequence[Swing], present: Performance, title: str) -> F
 
     found = [(name, unit, strongest(swings, present, change)) for name, unit, change in CHANGES]
     panels = [one for one in found if one[2]] or found[:1]
-    unmoved = [name.lower() for name, _, bars in found if not bars]
-    rows = [max(1, len(bars)) for _, _, bars in panels]
+    unmoved = [name.lower() for name, _, panel_bars in found if not panel_bars]
+    rows = [max(1, len(panel_bars)) for _, _, panel_bars in panels]
     figure = new_figure(2.0 + 0.17 * sum(rows) + 0.25 * len(panels))
     drawn = np.atleast_1d(figure.subplots(len(panels), 1, height_ratios=rows))
-    for axes, (name, unit, bars) in zip(drawn, panels, strict=True):
-        _draw_swings(axes, bars)
+    for axes, (name, unit, panel_bars) in zip(drawn, panels, strict=True):
+        _draw_swings(axes, panel_bars)
         axes.set_title(name, loc="left")
         axes.set_xlabel(f"Change ({unit}), logarithmic far from zero")
     figure.suptitle(title + (f"\nNo number moves {' or '.join(unmoved)}" if unmoved else ""))
@@ -556,29 +573,29 @@ def strongest(
 
     Parameters with which the core does not work at one end come first in the panel of precision.
     """
-    bars: list[Ends] = []
+    panel_bars: list[Ends] = []
     ranks: list[float] = []
     largest = 0.0
     for swing in swings:
         low, high = (None if end is None else change(end, present) for end in (swing.at_low, swing.at_high))
         strength = max(abs(end) for end in (low, high, 0.0) if end is not None)
         fails = None in (low, high) and change is snr_change
-        bars.append((swing.path.removeprefix("core."), low, high))
+        panel_bars.append((swing.path.removeprefix("core."), low, high))
         ranks.append(math.inf if fails else strength)
         largest = max(largest, strength)
-    order = sorted(range(len(bars)), key=lambda place: -ranks[place])
-    shown = [bars[place] for place in order if ranks[place] > LEAST_CHANGE * largest]
+    order = sorted(range(len(panel_bars)), key=lambda place: -ranks[place])
+    shown = [panel_bars[place] for place in order if ranks[place] > LEAST_CHANGE * largest]
     return shown[:TORNADO_BARS]
 
 
-def _draw_swings(axes: Axes, bars: Sequence[Ends]) -> None:
-    draw_ends(axes, bars, 0.0)
-    if not bars:
+def _draw_swings(axes: Axes, panel_bars: Sequence[Ends]) -> None:
+    draw_ends(axes, panel_bars, 0.0)
+    if not panel_bars:
         axes.annotate("no parameter moves it", (0.5, 0.3), xycoords="axes fraction", ha="center")
         axes.set_xticks([])
     axes.axvline(0.0, color=REFERENCE, linewidth=0.8)
-    ends = [end for _, low, high in bars for end in (low, high, 0.0) if end is not None]
-    if bars and min(ends) < max(ends):
+    ends = [end for _, low, high in panel_bars for end in (low, high, 0.0) if end is not None]
+    if panel_bars and min(ends) < max(ends):
         linear = linear_width(ends)
         axes.set_xscale("asinh", linear_width=linear)
         least, most = (math.asinh(end / linear) for end in (min(ends), max(ends)))
@@ -781,17 +798,17 @@ def study_rows(found: CoreResult) -> list[ReportRow]:
 def precision_report(found: CoreResult) -> ReportTable:
     """Return the table of signal over noise by operands and length, beside number formats."""
     rows, last = [], None
-    for one in found.table:
-        values = tuple(f"{number:.1f}" for number in (one.core_db, *one.formats_db.values()))
-        name = f"{one.operands}, {length_text(one.length)}"
-        rows.append(ReportRow(name, values, section=last not in (None, one.operands)))
-        last = one.operands
+    for row in found.table:
+        values = tuple(f"{number:.1f}" for number in (row.core_db, *row.formats_db.values()))
+        name = f"{row.operands}, {length_text(row.length)}"
+        rows.append(ReportRow(name, values, section=last not in (None, row.operands)))
+        last = row.operands
     heads = (found.bench.name, *found.table[0].formats_db)
     return ReportTable("Executed signal over noise, dB", heads, rows)
 
 
 def length_text(length: int | None) -> str:
-    """Return the length of sums as text; captured products have lengths of their own."""
+    """Return the length K of sums as text; None is that of captured products, which differ in length."""
     return "own K" if length is None else f"K = {length:,}"
 
 
@@ -823,20 +840,18 @@ def summary_lines(found: CoreResult) -> list[str]:
         f"{at_work_w:.0f} W; {bench.gpu.name} has {bench.gpu.chip.tdp_w:g} W.",
         f"Dies, stacked in pairs: {unit.cut}, {unit.other_cuts}.",
     ]
-    moved = [one for one in found.swings if one.at_low and one.at_high]
-    if moved:
-        most = max(moved, key=_energy_range)
-        low, high = (end.j_per_mac / PICOJOULE for end in (most.at_low, most.at_high) if end is not None)
+    ends_j = {
+        swing.path: sorted((swing.at_low.j_per_mac, swing.at_high.j_per_mac))
+        for swing in found.swings
+        if swing.at_low and swing.at_high
+    }
+    if ends_j:
+        path, (low_j, high_j) = max(ends_j.items(), key=lambda item: item[1][1] - item[1][0])
         lines.append(
-            f"Of {len(found.swings)} numbers with a range, {most.path} moves the energy most: "
-            f"{min(low, high):.3g} to {max(low, high):.3g} pJ."
+            f"Of {len(found.swings)} numbers with a range, {path} moves the energy most: "
+            f"{low_j / PICOJOULE:.3g} to {high_j / PICOJOULE:.3g} pJ."
         )
     return lines
-
-
-def _energy_range(swing: Swing) -> float:
-    ends = [end.j_per_mac for end in (swing.at_low, swing.at_high) if end is not None]
-    return max(ends) - min(ends)
 
 
 def _energy_table(found: CoreResult) -> list[Row]:
@@ -883,6 +898,233 @@ def _tornado_table(found: CoreResult) -> list[Row]:
 
 
 _PERFORMANCE = tuple(item.name for item in dataclasses.fields(Performance))
+
+
+CORE = "core"
+"""First part of the keys of the formulas on a core's page."""
+LINK, EXECUTED, SWING = "link budget", "executed", "swing"
+"""Keys of the formulas that all numbers of a table share."""
+
+
+def page(found: CoreResult) -> Page:
+    """Return the page of a core."""
+    bench = found.bench
+    mean, gpu = training_j_per_mac(found.energies), found.gpu_j_per_mac
+    worth = f"{gpu / mean:.1f} times less" if mean < gpu else f"{mean / gpu:.1f} times more"
+    snr = f"{found.present.snr_db:.1f} dB of signal over noise on {found.curve.operands} operands"
+    answers = [
+        f"{bench.name} takes {format_si(mean, 'J')} a multiply-accumulate, {worth} than {bench.gpu.name} "
+        f"({format_si(gpu, 'J')}), and delivers {snr}.",
+        *summary_lines(found),
+        *(f"Beyond a limit: {said}." for said in light_limits(bench.unit)),
+        "Every underlined number unfolds to its formula, inputs, status and source.",
+    ]
+    paths = [told_sheet(one, "element", key=LINK) for one in light_tables(found, "value")]
+    sections = [
+        Section(title="Where the energy goes", blocks=[_energy_picture(found), _energy_sheet(found)]),
+        Section(
+            title="Where precision goes",
+            blocks=[
+                _snr_picture(found),
+                told_sheet(precision_report(found), "operands", key=EXECUTED),
+                *paths,
+            ],
+        ),
+        Section(title="Effect of each uncertain number", blocks=[_tornadoes(found), _swings(found)]),
+        Section(
+            title="Every number that it is made of",
+            blocks=[sheet_of({bench.name: found.parameters}, "Parameters of the accelerator")],
+        ),
+    ]
+    return Page(
+        title=f"Photonic core {bench.name}: energy, precision, and what each number does",
+        answers=answers,
+        sections=sections,
+        formulas=_formulas(found),
+    )
+
+
+def _formulas(found: CoreResult) -> dict[str, Formula]:
+    """Return the formulas of the page's numbers, by key."""
+    paths = [one.path for one in found.parameters]
+    formulas: dict[str, Formula] = {}
+    for one in found.energies:
+        phase = str(one.phase)
+        formulas[f"{CORE}/{phase}"] = Formula(
+            label=f"energy per multiply-accumulate, {phase}",
+            text="sum of the stages",
+            status=DERIVED,
+            source="experiments/cores/one.py: phase_energy",
+            value=format_si(one.j_per_mac, "J"),
+            follows=tuple(f"{CORE}/{phase}/{stage}" for stage in one.j_per_mac_by_stage),
+        )
+        formulas[f"{CORE}/{phase}/time"] = Formula(
+            label=f"time, {phase}",
+            text="symbols that the product sends / symbol rate, loading and memory where they take longer",
+            status=DERIVED,
+            source="optical/accelerator.py: PhotonicUnit.cost",
+            value=format_si(one.time_s, "s"),
+            inputs=tuple(f"{CORE}/{path}" for path in paths if path.startswith(("core.", "memory."))),
+        )
+        formulas |= _stage_formulas(one, paths)
+    gpu = found.bench.gpu.name
+    formulas[f"{CORE}/gpu"] = Formula(
+        label=f"energy per multiply-accumulate of a {gpu}",
+        text="(energy of the three products + static power \u00d7 their time) / multiply-accumulates",
+        status=DERIVED,
+        source=f"experiments/cores/one.py: Bench.gpu_j_per_mac; heliograph show {gpu} has its numbers",
+        value=format_si(found.gpu_j_per_mac, "J"),
+    )
+    core = tuple(f"{CORE}/{path}" for path in paths if path.startswith("core."))
+    formulas[LINK] = Formula(
+        label="light from source to sample",
+        text="received power = power of the laser \u2212 losses in dB, divided among the outputs",
+        status=DERIVED,
+        source="optical/noise/link_budget.py; the law of each cause of noise is in docs/noise.md",
+        inputs=core,
+    )
+    formulas[EXECUTED] = Formula(
+        label="executed signal over noise",
+        text="\u221210 log\u2081\u2080 of mean square error over mean square of executed products",
+        status=DERIVED,
+        source="heliograph/accuracy/precision.py: precision_table; "
+        "heliograph core precision holds it to execution",
+        inputs=core,
+    )
+    formulas[SWING] = Formula(
+        label="change at an end of a number's range",
+        text="the three products priced anew with this number alone at the end of its range",
+        status=DERIVED,
+        source="experiments/cores/one.py: tornado",
+    )
+    return formulas | parameter_formulas(CORE, found.parameters)
+
+
+def _stage_formulas(energy: PhaseEnergy, paths: Sequence[str]) -> dict[str, Formula]:
+    """Return the formulas of the stages of a phase and of their parts, by key."""
+    phase = str(energy.phase)
+    found: dict[str, Formula] = {}
+    for stage, energy_j in energy.j_per_mac_by_stage.items():
+        members = [part for part in STAGES.get(stage, ()) if part in energy.j_per_mac_by_part] or [
+            part for part in energy.j_per_mac_by_part if not any(part in parts for parts in STAGES.values())
+        ]
+        found[f"{CORE}/{phase}/{stage}"] = Formula(
+            label=f"{stage}, {phase}",
+            text="sum of its parts",
+            status=DERIVED,
+            source="experiments/cores/one.py: STAGES",
+            value=format_si(energy_j, "J"),
+            follows=tuple(f"{CORE}/{phase}/{stage}/{part}" for part in members),
+        )
+        for part in members:
+            patterns = [each.removeprefix("photonic.").removeprefix("gpu.") for each in part_inputs(part)]
+            inputs = [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
+            found[f"{CORE}/{phase}/{stage}/{part}"] = Formula(
+                label=f"{part}, {phase}",
+                text="(energy of its events + its static power \u00d7 time) / multiply-accumulates",
+                status=DERIVED,
+                source="optical/devices/parts.py; optical/accelerator.py",
+                value=format_si(energy.j_per_mac_by_part[part], "J"),
+                follows=(f"{CORE}/{phase}/time",),
+                inputs=tuple(f"{CORE}/{path}" for path in inputs),
+            )
+    return found
+
+
+def _stages(found: CoreResult) -> list[str]:
+    present = dict.fromkeys(stage for one in found.energies for stage in one.j_per_mac_by_stage)
+    return list(present)
+
+
+def _energy_picture(found: CoreResult) -> Drawing:
+    stages = _stages(found)
+    gpu = found.bench.gpu.name
+    colours = {stage: colour(at) for at, stage in enumerate(stages)} | {gpu: "var(--c10)"}
+    stacked = [
+        Bar(label=PHASE_TITLES[str(energy.phase)], parts=energy.j_per_mac_by_stage)
+        for energy in found.energies
+    ]
+    stacked.append(Bar(label=f"{gpu}, mean of the three", parts={gpu: found.gpu_j_per_mac}))
+    title = f"Energy per multiply-accumulate of a layer's products, {found.bench.tokens:,} tokens"
+    return bars(title, stacked, colours, unit="J")
+
+
+def _energy_sheet(found: CoreResult) -> Sheet:
+    rows: list[Sequence[Cell]] = []
+    for stage in _stages(found):
+        cells = []
+        for energy in found.energies:
+            energy_j = energy.j_per_mac_by_stage.get(stage, 0.0)
+            key = f"{CORE}/{energy.phase}/{stage}"
+            cells.append(Number(text=format_si(energy_j, "J"), value=energy_j, key=key))
+        rows.append([stage, *cells])
+    whole = [
+        Number(text=format_si(energy.j_per_mac, "J"), value=energy.j_per_mac, key=f"{CORE}/{energy.phase}")
+        for energy in found.energies
+    ]
+    gpu = Number(text=format_si(found.gpu_j_per_mac, "J"), value=found.gpu_j_per_mac, key=f"{CORE}/gpu")
+    rows += [["all stages", *whole], [f"{found.bench.gpu.name}, mean of the three", gpu, "", ""]]
+    heads = ("stage", *(PHASE_TITLES[str(energy.phase)] for energy in found.energies))
+    return Sheet(title="Energy per multiply-accumulate by stage", heads=heads, rows=rows)
+
+
+def _snr_picture(found: CoreResult) -> Drawing:
+    curve = found.curve
+    together = [(x, y) for x, y in zip(curve.power_w, curve.snr_db, strict=True) if y is not None]
+    drawn = [Line(label="all together", points=together, colour="var(--c10)")]
+    for cause, number in cause_numbers(curve).items():
+        limits = zip(curve.power_w, curve.limits[cause], strict=True)
+        points = [(x, y) for x, y in limits if -10.0 <= y <= 70.0]
+        drawn.append(Line(label=cause, points=points, colour=colour(number)))
+    drawn = [one for one in drawn if one.points]
+    title = "Signal over noise over laser power: each line is one cause alone"
+    note = f"The laser has {format_si(curve.present_w, 'W')} now. Causes above 70 dB are left out."
+    return dataclasses.replace(
+        lines(title, drawn, x=("laser power", "W"), y=("signal over noise", "dB")), note=note
+    )
+
+
+def _tornadoes(found: CoreResult) -> list[Drawing]:
+    """Return a tornado chart for each quantity that any parameter changes."""
+    swings = {one.path.removeprefix("core."): one for one in found.swings}
+    pictures = []
+    for name, unit, change in CHANGES:
+        shown = [
+            Span(
+                label=path,
+                low=low,
+                high=high,
+                low_told=format_quantity(swings[path].low, swings[path].unit),
+                high_told=format_quantity(swings[path].high, swings[path].unit),
+            )
+            for path, low, high in strongest(found.swings, found.present, change)
+        ]
+        if shown:
+            title = f"{name}: each number at the ends of its range"
+            note = "Logarithmic far from zero. \u00d7: the core does not work there."
+            pictures.append(dataclasses.replace(spans(title, shown, unit=unit), note=note))
+    return pictures
+
+
+def _swings(found: CoreResult) -> Sheet:
+    """Return the table of every parameter with a range, and of the changes at its ends."""
+    rows: list[Sequence[Cell]] = []
+    for swing in found.swings:
+        cells: list[Cell] = [
+            Number(text=format_quantity(value, swing.unit), value=value, key=key)
+            for value, key in ((swing.low, ""), (swing.value, f"{CORE}/{swing.path}"), (swing.high, ""))
+        ]
+        for _, unit, change in CHANGES:
+            for at in (swing.at_low, swing.at_high):
+                moved = None if at is None else change(at, found.present)
+                told = "does not work" if moved is None else f"{moved:+.3g} {unit}"
+                cells.append(Number(text=told, value=moved, key=SWING))
+        rows.append([swing.path, *cells])
+    heads = ["number", "low", "present", "high"]
+    heads += [
+        f"{name.lower().split(' per')[0]} at {which}" for name, _, _ in CHANGES for which in ("low", "high")
+    ]
+    return Sheet(title="Each number at both ends of its range, all else as it is", heads=heads, rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -363,30 +363,32 @@ class Sample:
 
 def samples_of(products: Sequence[ModelProduct], source: str, *, layer: int, seed: int) -> tuple[Sample, ...]:
     """Return captured operands for the products of a model."""
-    rng, whole = np.random.default_rng(seed), math.fsum(one.macs for one in products)
+    rng, whole = np.random.default_rng(seed), math.fsum(product.macs for product in products)
     found = []
-    for one in products:
-        statistics = _statistics(one, source, layer)
+    for product in products:
+        statistics = _statistics(product, source, layer)
         for each in statistics:
-            a, b = each.draw(ROWS, ROWS, rng, k=min(one.length, MOST_LENGTH))
-            weight = one.macs / whole / len(statistics)
-            kind = f"{one.name} {one.phase}"
-            found.append(Sample(kind=kind, phase=one.phase, weight=weight, a_MK=a, b_KN=b, exact_MN=a @ b))
+            a, b = each.draw(ROWS, ROWS, rng, k=min(product.length, MOST_LENGTH))
+            weight = product.macs / whole / len(statistics)
+            kind = f"{product.name} {product.phase}"
+            found.append(
+                Sample(kind=kind, phase=product.phase, weight=weight, a_MK=a, b_KN=b, exact_MN=a @ b)
+            )
     return tuple(found)
 
 
-def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedProduct, ...]:
+def _statistics(product: ModelProduct, source: str, layer: int) -> tuple[CapturedProduct, ...]:
     """Return the captured products that stand for a product of a model.
 
     A step counts the gradients of both operands of attention as gradients of an input. The gradient of the
     second operand is told by its shape: for values it sums over the rows of the forward product, for scores
     it is transposed.
     """
-    names, known = _CAPTURED_AS.get(one.role, ("up",)), {each.product for each in captured(source)}
-    phase = one.phase
+    names, known = _CAPTURED_AS.get(product.role, ("up",)), {each.product for each in captured(source)}
+    phase = product.phase
     scores = names == _CAPTURED_AS[Role.ATTENTION_SCORES]
-    second = one.rows < one.columns if scores else one.length > one.columns
-    if (scores or one.role in VALUES) and phase is Phase.GRAD_INPUT and second:
+    second = product.rows < product.columns if scores else product.length > product.columns
+    if (scores or product.role in VALUES) and phase is Phase.GRAD_INPUT and second:
         phase = Phase.GRAD_WEIGHT
     if names == _SEPARATE and not known.issuperset(names) and "qkv" in known:
         names = ("qkv",)
@@ -399,11 +401,11 @@ def delivered_db(core: Core, samples: Sequence[Sample]) -> dict[str, float]:
 
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch
 
-    specs = {phase: AnalogNumerics(core.analog(phase)) for phase in {one.phase for one in samples}}
+    specs = {phase: AnalogNumerics(core.analog(phase)) for phase in {sample.phase for sample in samples}}
     results = []
-    for number, one in enumerate(samples):
-        a, b = (torch.from_numpy(x[None]).float() for x in (one.a_MK, one.b_KN))
-        results.append(specs[one.phase].matmul(a, b, number)[0].double().numpy())
+    for number, sample in enumerate(samples):
+        a, b = (torch.from_numpy(x[None]).float() for x in (sample.a_MK, sample.b_KN))
+        results.append(specs[sample.phase].matmul(a, b, number)[0].double().numpy())
     return _averages(samples, results)
 
 
@@ -416,10 +418,10 @@ def format_db(name: str, samples: Sequence[Sample]) -> dict[str, float]:
 def _averages(samples: Sequence[Sample], results: Sequence[np.ndarray]) -> dict[str, float]:
     """Return the signal over noise of computed products of the samples, as `delivered_db`."""
     noise: dict[str, list[tuple[float, float]]] = {"all": []}
-    for one, result in zip(samples, results, strict=True):
-        ratio = ratio_from_db(-signal_to_noise_db(one.exact_MN, result))
-        for group in ("all", str(one.phase)):
-            noise.setdefault(group, []).append((one.weight, ratio))
+    for sample, result in zip(samples, results, strict=True):
+        ratio = ratio_from_db(-signal_to_noise_db(sample.exact_MN, result))
+        for group in ("all", str(sample.phase)):
+            noise.setdefault(group, []).append((sample.weight, ratio))
     return {
         group: -db_from_ratio(
             math.fsum(weight * ratio for weight, ratio in each) / math.fsum(weight for weight, _ in each)
@@ -625,15 +627,15 @@ class RankRescues(Study):
             found.append(dataclasses.replace(best_known, settings=(f"core.{SHORT_SUMS}=1",)))
         return found
 
-    def _executed(self, one: Combination, samples: Sequence[Sample], wanted_db: float) -> RescueRow:
+    def _executed(self, combination: Combination, samples: Sequence[Sample], wanted_db: float) -> RescueRow:
         """Return precision, energy and time of one combination, as shipped and at the target."""
-        name, settings = JOINT.join((self.core, *one.rescues)), one.settings
+        name, settings = JOINT.join((self.core, *combination.rescues)), combination.settings
         built = bench(name, assignments=settings)
         core = built.unit.core
         energy, time = _per_mac(built)
         found = delivered_db(core, samples)
         row = RescueRow(
-            rescue=" + ".join((*one.rescues, *(("short sums",) if settings else ()))) or NO_RESCUE,
+            rescue=" + ".join((*combination.rescues, *(("short sums",) if settings else ()))) or NO_RESCUE,
             core=name,
             settings=settings,
             captured_db=found["all"],
@@ -656,10 +658,9 @@ class RankRescues(Study):
         return dataclasses.replace(row, target_j_per_mac=energy, target_s_per_mac=time)
 
 
-def _order(one: RescueRow) -> tuple[float, float]:
+def _order(row: RescueRow) -> tuple[float, float]:
     """Return the key of the ranking: energy at the target, then signal over noise, the most first."""
-    energy = math.inf if one.target_j_per_mac is None else one.target_j_per_mac
-    return energy, -one.captured_db
+    return row.target_j_per_mac or math.inf, -row.captured_db
 
 
 def _per_mac(built: Bench) -> tuple[float, float]:

@@ -297,13 +297,14 @@ class _Effect:
 def _numbers(priced: Priced) -> Iterator[_Number]:
     endings = tuple(ending for quantity in QUANTITIES for ending in quantity.endings)
     for of_cables, tree in ((False, priced.root), (True, priced.cables)):
-        for one in parameters_of(tree):
-            if not isinstance(one.value, str) and (_has_range(one) or one.path.endswith(endings)):
-                yield _Number(of_cables=of_cables, parameter=one)
+        for parameter in parameters_of(tree):
+            behind = _has_range(parameter) or parameter.path.endswith(endings)
+            if behind and not isinstance(parameter.value, str):
+                yield _Number(of_cables=of_cables, parameter=parameter)
 
 
-def _has_range(one: Parameter) -> bool:
-    return one.status != SET and bool(one.ends)
+def _has_range(parameter: Parameter) -> bool:
+    return parameter.status != SET and bool(parameter.ends)
 
 
 def _effects(priced: Priced, number: _Number, base: Parts, refused: list[str]) -> list[_Effect]:
@@ -329,19 +330,19 @@ def _corner(
     The numbers are set one after another, that of the largest effect first; an end at which nothing can be
     built beside those already set is added to ``refused``.
     """
-    ranked = sorted(effects, key=lambda one: -sign * one.change[quantity])
+    ranked = sorted(effects, key=lambda effect: -sign * effect.change[quantity])
     done = set[tuple[bool, str]]()
     current, parts = priced, priced.parts()
-    for one in ranked:
-        path = one.number.parameter.path
-        if sign * one.change[quantity] <= 0.0 or (one.number.of_cables, path) in done:
+    for effect in ranked:
+        path = effect.number.parameter.path
+        if sign * effect.change[quantity] <= 0.0 or (effect.number.of_cables, path) in done:
             continue
-        done.add((one.number.of_cables, path))
+        done.add((effect.number.of_cables, path))
         try:
-            trial = one.number.set_in(current, one.value)
+            trial = effect.number.set_in(current, effect.value)
             parts = trial.parts()
         except HeliographError as error:
-            refused.append(f"{path} = {one.value:g}, with the others at their ends: {error}")
+            refused.append(f"{path} = {effect.value:g}, with the others at their ends: {error}")
             continue
         current = trial
     return parts
@@ -423,7 +424,10 @@ def compared_rows(bills: Sequence[Bill]) -> list[ReportRow]:
         cells = list[str]()
         for quantity in QUANTITIES:
             cells += _cells(_divided(bill.total(quantity), bill.accelerators), quantity.unit)
-        rows.append(ReportRow(bill.name, tuple(cells), _largest_items(bill)))
+        watts, dollars = (
+            max(bill.lines, key=lambda line: quantity.of_line(line).value).item for quantity in QUANTITIES
+        )
+        rows.append(ReportRow(bill.name, tuple(cells), f"most W {watts}, most $ {dollars}"))
     return rows
 
 
@@ -507,12 +511,6 @@ def _row(bill: Bill, line: Line) -> Row:
         row[f"{name}_per_accelerator"] = span.value / bill.accelerators
     sources = dict.fromkeys(f"{one.path}: {one.status}, {one.source}" for one in line.behind)
     return row | {"sources": "; ".join(sources)}
-
-
-def _largest_items(bill: Bill) -> str:
-    watts = max(bill.lines, key=lambda line: line.power_w.value)
-    dollars = max(bill.lines, key=lambda line: line.price_usd.value)
-    return f"most W {watts.item}, most $ {dollars.item}"
 
 
 def _divided(span: Span, count: int) -> Span:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
-from experiments.validation.network_failures import EFFECTIVE, published
+from experiments.validation.network_failures import EFFECTIVE, published_shares
 from heliograph.figures import PALETTE, REFERENCE, label, new_figure
 from heliograph.report import format_si, table_of
 from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric, scale_up_of
@@ -152,8 +152,8 @@ class Goodput(Result):
         left, right = figure.subplots(1, 2)
         _draw_placed(left, self)
         _draw_effective(right, self)
-        for axes, what in ((left, "Machine that jobs fill (%)"), (right, "Effective training time (%)")):
-            axes.set(xlabel="Accelerators of a job", ylabel=what)
+        for axes, name in ((left, "Machine that jobs fill (%)"), (right, "Effective training time (%)")):
+            axes.set(xlabel="Accelerators of a job", ylabel=name)
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             axes.tick_params(axis="x", rotation=30)
@@ -275,7 +275,7 @@ def _draw_placed(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
     ideal = [100 * placed_share(chips, size, fleet, Splicing.CUBE) for size in slices]
     name = f"TPU v4, cubes of {chips:,}"
     axes.plot(slices, ideal, color=REFERENCE, linestyle=":", linewidth=0.9, label=name)
-    points = [one for one in published() if one.metric.startswith(SLICES)]
+    points = [one for one in published_shares() if one.metric.startswith(SLICES)]
     places = [one.accelerators for one in points], [100 * one.share for one in points]
     axes.plot(*places, "x", color=REFERENCE, label="TPU v4, published")
     axes.set_ylim(0, 103)
@@ -292,18 +292,19 @@ def _draw_effective(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
         width = max(_THINNEST, _BROADEST - _THINNER * index)  # curves that coincide show within each other
         colour = _FABRIC_COLOURS[index % len(_FABRIC_COLOURS)]
         axes.plot(sizes, shares, style, color=colour, linewidth=width, label=label(fabric))
-    every = [one for one in published() if one.metric.startswith(EFFECTIVE)]
+    every = [mark for mark in published_shares() if mark.metric.startswith(EFFECTIVE)]
     sizes = [point.accelerators for point in study.points]
     ends = min(sizes, default=1) / _BESIDE, max(sizes, default=1) * _BESIDE
-    known = [one for one in every if ends[0] <= one.accelerators <= ends[1]]
-    lower = sorted((one for one in known if one.bound), key=lambda one: one.accelerators)
-    for one in known:
-        where = (one.accelerators, 100 * one.share)
-        axes.plot(*where, "^" if one.bound else "x", color=REFERENCE, markersize=5)
-        away = (-14.0 + 8.0 * lower.index(one), -14.0 - 11.0 * lower.index(one)) if one.bound else (0.0, 9.0)
-        text = {"fontsize": 6.5, "ha": "right" if one.bound else "center", "va": "center"}
+    known = [mark for mark in every if ends[0] <= mark.accelerators <= ends[1]]
+    lower = sorted((mark for mark in known if mark.bound), key=lambda mark: mark.accelerators)
+    for mark in known:
+        where = (mark.accelerators, 100 * mark.share)
+        axes.plot(*where, "^" if mark.bound else "x", color=REFERENCE, markersize=5)
+        index = lower.index(mark) if mark.bound else 0
+        away = (-14.0 + 8.0 * index, -14.0 - 11.0 * index) if mark.bound else (0.0, 9.0)
+        text = {"fontsize": 6.5, "ha": "right" if mark.bound else "center", "va": "center"}
         line = {"arrowstyle": "-", "linewidth": 0.5, "relpos": (1.0, 0.7)}
-        axes.annotate(one.system, where, away, textcoords="offset points", arrowprops=line, **text)
+        axes.annotate(mark.system, where, away, textcoords="offset points", arrowprops=line, **text)
     beyond = f"{len(every) - len(known)} more of other sizes" if len(known) < len(every) else ""
     marks = "Marks: published (\u25b2: at least)" if known else "Published"
     axes.set_title(f"{marks}; {beyond}" if beyond else marks, fontsize=7.5)

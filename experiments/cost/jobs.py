@@ -110,7 +110,7 @@ class _File:
         self.content = read_toml(path)
         self._text = read_text(path)
 
-    def refuse(self, table: str, index: int, said: str) -> NoReturn:
+    def refuse(self, table: str, index: int, fault: str) -> NoReturn:
         """Raise an error that names file, line and table."""
         where, name = self.path.name, ""
         if table:
@@ -118,7 +118,7 @@ class _File:
             name = f"{table} {index + 1}: "
             if len(heads) > index:
                 where += f":{self._text.count(chr(10), 0, heads[index].end()) + 1}"
-        msg = f"{where}: {name}{said}"
+        msg = f"{where}: {name}{fault}"
         raise ParameterError(msg)
 
     def tables(self, name: str, keys: dict[str, type]) -> list[dict[str, Any]]:
@@ -141,8 +141,8 @@ class _File:
                     values[key] = quantity(key, value)
                 except ParameterError as error:
                     self.refuse(table, index, str(error))
-            if (wanted := _type_wanted(key, values[key], keys[key])) is not None:
-                self.refuse(table, index, f"'{key}' must be {wanted}; got {values[key]!r}")
+            if (kind := _type_wanted(key, values[key], keys[key])) is not None:
+                self.refuse(table, index, f"'{key}' must be {kind}; got {values[key]!r}")
 
 
 def _type_wanted(key: str, value: object, kind: type) -> str | None:
@@ -185,20 +185,20 @@ def run_jobs(path: Path) -> SharedRuns:
     jobs, failures = file.tables("job", JOB_KEYS), file.tables("failure", FAILURE_KEYS)
     system = _system(file, has_jobs=bool(jobs))
     placed: list[Job] = []
-    for index, one in enumerate(jobs):
-        placed.append(_job(file, index, one, system, placed))
+    for index, table in enumerate(jobs):
+        placed.append(_job(file, index, table, system, placed))
     fabrics = {system.fabric.name: system.fabric}
-    if not any("links" in one for one in failures):  # the number of a link means a part of one layout alone
+    if not any("links" in table for table in failures):  # numbers of links are those of one layout alone
         fabrics |= {fabric.name: fabric for job in placed for fabric in system.fabric.laid_for(_blocks(job))}
     found = []
     for fabric in fabrics.values():
         broken = tuple(
-            part for index, one in enumerate(failures) for part in _failures(file, index, one, fabric)
+            part for index, table in enumerate(failures) for part in _failures(file, index, table, fabric)
         )
         runs = simulate_jobs(placed, fabric, failures=broken)
         laid = dataclasses.replace(system, fabric=fabric)
         found.append(SharedRuns(system=laid, runs=runs, failures=broken))
-    return min(found, key=lambda one: max(run.trace.makespan_s for run in one.runs))
+    return min(found, key=lambda shared: max(run.trace.makespan_s for run in shared.runs))
 
 
 def _system(file: _File, *, has_jobs: bool) -> System:
@@ -259,9 +259,9 @@ def _failures(file: _File, index: int, given: dict[str, Any], fabric: Fabric) ->
     named = {key: values.pop(key, ()) for key in PARTS}
     unused = [key for key in NOT_OF_SPARE_PORTS if key in given]
     if replaced and unused:
-        said = f"'{unused[0]}' says nothing of ports that spare_ports replace"
+        fault = f"'{unused[0]}' says nothing of ports that spare_ports replace"
         file.refuse(
-            "failure", index, f"{said}; write other parts and '{unused[0]}' in a [[failure]] of their own"
+            "failure", index, f"{fault}; write other parts and '{unused[0]}' in a [[failure]] of their own"
         )
     try:
         found = [_replaced(fabric, values, named["ports"], replaced)] if replaced else []

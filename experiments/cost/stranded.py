@@ -116,8 +116,8 @@ def read_events(path: Path, nodes: int) -> list[Event]:
     """
     content = read_json_value(path)
     if not isinstance(content, list):
-        what = f"a {type(content).__name__} where a list of events is needed, each with {', '.join(EVENT)}"
-        msg = f"{path.name}: holds {what}"
+        kind = f"a {type(content).__name__} where a list of events is needed"
+        msg = f"{path.name}: holds {kind}, each with {', '.join(EVENT)}"
         raise ParameterError(msg)
     found = [_event(one, f"{path.name}: event {index}") for index, one in enumerate(content)]
     events = sorted(found, key=lambda one: one.order)
@@ -131,13 +131,13 @@ def read_events(path: Path, nodes: int) -> list[Event]:
     return events
 
 
-def _event(one: object, where: str) -> Event:
+def _event(entry: object, where: str) -> Event:
     """Return an event of a trace."""
-    lost = [key for key in EVENT if not isinstance(one, Mapping) or key not in one]
-    if lost or not isinstance(one, Mapping):
+    lost = [key for key in EVENT if not isinstance(entry, Mapping) or key not in entry]
+    if lost or not isinstance(entry, Mapping):
         msg = f"{where}: lacks '{lost[0]}'; an event has {', '.join(EVENT)}"
         raise ParameterError(msg)
-    time, kind, node = (one[key] for key in EVENT)
+    time, kind, node = (entry[key] for key in EVENT)
     if not is_number(time):
         msg = f"{where}: 'event_time' must be a number, in any one unit; got {time!r}"
         raise ParameterError(msg)
@@ -159,15 +159,15 @@ def read_faults(path: Path, cluster: Cluster) -> Faults:
     """
     events = read_events(path, cluster.nodes)
     order = np.random.default_rng(cluster.seed).permutation(cluster.nodes)
-    place = {name: int(order[index]) for index, name in enumerate(sorted({one.node for one in events}))}
+    place = {name: int(order[index]) for index, name in enumerate(sorted({event.node for event in events}))}
     lasting = np.zeros(cluster.nodes, dtype=np.int64)
     works, spans, before = [], [], events[0].time
-    for one in events:
-        if one.time > before:
+    for event in events:
+        if event.time > before:
             works.append(lasting <= 0)
-            spans.append(one.time - before)
-            before = one.time
-        lasting[place[one.node]] += 1 if one.starts else -1
+            spans.append(event.time - before)
+            before = event.time
+        lasting[place[event.node]] += 1 if event.starts else -1
     lengths = np.array(spans)
     return Faults(works=np.stack(works), shares=lengths / lengths.sum())
 

@@ -522,7 +522,7 @@ def table_rows(swept: Lines) -> list[ReportRow]:
 
 
 ACCELERATORS = 256
-"""Accelerators where neither an option nor a plan says how many."""
+"""Default number of accelerators, if neither an option nor a plan gives one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -656,9 +656,9 @@ class StepPhases(Result):
         grid = figure.add_gridspec(2, 1, height_ratios=heights)
         _draw_lanes(figure.add_subplot(grid[0]), self)
         _draw_times(figure.add_subplot(grid[1]), self)
-        told = {f"Lanes of {axis}": PALETTE[2 + index] for index, axis in enumerate(self.plan.axes)}
-        told |= {"Transfers": PALETTE[0], "Exposed moves": DARK_TIME}
-        figure.legend(handles=swatches(told), loc="outside upper center", ncols=6, handlelength=1.4)
+        colours = {f"Lanes of {axis}": PALETTE[2 + index] for index, axis in enumerate(self.plan.axes)}
+        colours |= {"Transfers": PALETTE[0], "Exposed moves": DARK_TIME}
+        figure.legend(handles=swatches(colours), loc="outside upper center", ncols=6, handlelength=1.4)
         return figure
 
 
@@ -705,7 +705,8 @@ def study_phases(result: StepResult) -> StepPhases:
     if not transfers:
         msg = f"nothing leaves a node of {result.system.name} in this step; take more nodes than one"
         raise ParameterError(msg)
-    endpoint = _busiest_endpoint(transfers)
+    sent_bytes = {one: sum(each.sent_bytes for each in some) for one, some in transfers.items()}
+    endpoint = max(sorted(sent_bytes), key=lambda one: sent_bytes[one])
     bursts = _bursts(transfers[endpoint])
     phases = _phases(bursts)
     lanes = Lanes(
@@ -756,11 +757,6 @@ def _transfers(simulation: Simulation, node_size: int) -> dict[int, list[_Transf
     return transfers
 
 
-def _busiest_endpoint(transfers: Mapping[int, Sequence[_Transfer]]) -> int:
-    """Return the endpoint that sends most bytes, the first of equals."""
-    return max(transfers, key=lambda one: (sum(each.sent_bytes for each in transfers[one]), -one))
-
-
 def _bursts(transfers: Sequence[_Transfer]) -> tuple[Burst, ...]:
     """Return the bursts of one endpoint.
 
@@ -796,17 +792,17 @@ def _bursts(transfers: Sequence[_Transfer]) -> tuple[Burst, ...]:
 def _phases(bursts: Sequence[Burst]) -> tuple[TrafficPhase, ...]:
     """Return bursts as phases of the planner, with the idle time of the port before each."""
     phases, free_s = [], 0.0
-    for one in bursts:
+    for burst in bursts:
         phases.append(
             TrafficPhase(
-                axis=one.axis,
-                bytes_per_pair=max(one.sent_bytes.values()),
-                peers=len(one.sent_bytes),
-                exchanges=one.exchanges,
-                idle_s=max(0.0, one.start_s - free_s),
+                axis=burst.axis,
+                bytes_per_pair=max(burst.sent_bytes.values()),
+                peers=len(burst.sent_bytes),
+                exchanges=burst.exchanges,
+                idle_s=max(0.0, burst.start_s - free_s),
             )
         )
-        free_s = max(free_s, one.end_s)
+        free_s = max(free_s, burst.end_s)
     return tuple(phases)
 
 
@@ -845,28 +841,28 @@ _COLUMNS: dict[str, Callable[[_PlannedSwitch], str]] = {
 def _draw_lanes(axes: Axes, study: StepPhases) -> None:
     """Draw the lanes of each axis from each phase to the next, pale where it waits, and the moves."""
     symbol, factor = prefix_of(study.step_s)
-    starts = [one.start_s for one in study.bursts]
-    for index, one in enumerate(study.bursts):
+    starts = [burst.start_s for burst in study.bursts]
+    for index, burst in enumerate(study.bursts):
         until_s = starts[index + 1] if index + 1 < len(starts) else study.step_s
         below = 0
         for place, lanes in enumerate(study.plan.lanes[index]):
             colour = PALETTE[2 + place]
             if lanes:
                 axes.fill_between(
-                    [one.start_s / factor, until_s / factor],
+                    [burst.start_s / factor, until_s / factor],
                     below,
                     below + lanes,
                     color=colour,
                     alpha=0.35,
                     lw=0,
                 )
-            if lanes and study.plan.axes[place] == one.axis:
+            if lanes and study.plan.axes[place] == burst.axis:
                 axes.fill_between(
-                    [one.start_s / factor, one.end_s / factor], below, below + lanes, color=colour, lw=0
+                    [burst.start_s / factor, burst.end_s / factor], below, below + lanes, color=colour, lw=0
                 )
             below += lanes
         if study.plan.moves[index] or study.plan.turns[index]:
-            axes.axvline(one.start_s / factor, color=DARK_TIME, linewidth=1.4)
+            axes.axvline(burst.start_s / factor, color=DARK_TIME, linewidth=1.4)
     axes.set_xlim(0.0, study.step_s / factor)
     axes.set_ylim(0, study.lanes.count)
     axes.set_yticks(range(study.lanes.count + 1))

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SWITCH = "silicon-photonic-mzi"
-"""Switch whose reconfiguration time is the delay where nobody gives one."""
+"""Default switch, whose reconfiguration time is the delay."""
 OPTICS = "lane-100g"
-"""Transceiver whose line rate a circuit has where nobody gives one."""
+"""Default transceiver, whose line rate a circuit has."""
 
 
 def bank_of(
@@ -270,7 +270,11 @@ def plan_collective(
         raise ParameterError(msg)
     found, left_out = [], []
     for name in [algorithm] if algorithm else names:
-        steps = _steps(kind, name, ranks, size_bytes)
+        steps = (
+            bruck_steps(ranks, size_bytes)
+            if name == BRUCK
+            else collective_steps(kind, Algorithm(name), ranks, size_bytes)
+        )
         plan = _planned(steps, bank)
         if plan is None:
             left_out.append(f"{name} ({len(steps)} steps)")
@@ -292,12 +296,6 @@ def plan_collective(
         found=tuple(found),
         left_out=tuple(left_out),
     )
-
-
-def _steps(kind: CollectiveKind, name: str, ranks: int, size_bytes: float) -> tuple[CollectiveStep, ...]:
-    if name == BRUCK:
-        return bruck_steps(ranks, size_bytes)
-    return collective_steps(kind, Algorithm(name), ranks, size_bytes)
 
 
 def _planned(steps: Sequence[CollectiveStep], bank: OcsBank) -> OverlapPlan | None:
@@ -332,7 +330,7 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
     reconfiguration_s, end_s = study.bank.reconfiguration_s, one.plan.makespan_s
     for plane in range(study.bank.switches):
         before = None
-        for step, what in enumerate(one.steps):
+        for step, transfer in enumerate(one.steps):
             start_s, stop_s = one.plan.starts_s[step, plane], one.plan.ends_s[step, plane]
             if stop_s - start_s <= _LEAST * end_s:
                 continue
@@ -343,7 +341,7 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
             if width > 0.02 * end_s / factor:
                 middle = (start_s + stop_s) / 2 / factor
                 axes.text(middle, plane, str(step + 1), ha="center", va="center", color="white", fontsize=7)
-            if before is not None and before != what.destinations:
+            if before is not None and before != transfer.destinations:
                 axes.barh(
                     plane,
                     reconfiguration_s / factor,
@@ -351,7 +349,7 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
                     color=DARK_TIME,
                     height=0.8,
                 )
-            before = what.destinations
+            before = transfer.destinations
     title = f"{label(one.algorithm)}: {len(one.steps)} steps, {one.saved_percent:z.1f} % saved"
     axes.set_title(title, loc="left")
     axes.set_xlim(0.0, end_s / factor)
@@ -364,14 +362,20 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
 def _draw_plan_makespans(axes: Axes, study: CollectivePlans) -> None:
     """Draw each algorithm's makespan, moving together and overlapped, and its bound."""
     found = study.found
-    symbol, factor = prefix_of(max(max(one.together_s, one.plan.makespan_s) for one in found))
+    symbol, factor = prefix_of(max(max(planned.together_s, planned.plan.makespan_s) for planned in found))
     places = np.arange(len(found))
-    axes.barh(places - 0.19, [one.together_s / factor for one in found], height=0.36, color=PALETTE[1])
-    axes.barh(places + 0.19, [one.plan.makespan_s / factor for one in found], height=0.36, color=PALETTE[0])
-    for place, one in zip(places, found, strict=True):
-        if math.isfinite(one.plan.bound_s):
-            axes.plot([one.plan.bound_s / factor] * 2, [place - 0.4, place + 0.4], color=REFERENCE, lw=1.0)
-    name_rows(axes, [label(one.algorithm) for one in found])
+    axes.barh(
+        places - 0.19, [planned.together_s / factor for planned in found], height=0.36, color=PALETTE[1]
+    )
+    axes.barh(
+        places + 0.19, [planned.plan.makespan_s / factor for planned in found], height=0.36, color=PALETTE[0]
+    )
+    for place, planned in zip(places, found, strict=True):
+        if math.isfinite(planned.plan.bound_s):
+            axes.plot(
+                [planned.plan.bound_s / factor] * 2, [place - 0.4, place + 0.4], color=REFERENCE, lw=1.0
+            )
+    name_rows(axes, [label(planned.algorithm) for planned in found])
     axes.set_xlabel(f"Makespan ({symbol}s); line: no plan is faster")
 
 
@@ -384,7 +388,7 @@ MOST_PORTS = 512
 
 
 def policies_of(text: str) -> tuple[SchedulePolicy, ...]:
-    """Return policies by names separated by commas, in the order of the list; none stands for all."""
+    """Return policies from their names, separated by commas; an empty tuple if all are named."""
     wanted = [name.strip() for name in text.split(",") if name.strip()] or [ALL]
     known = [*map(str, SchedulePolicy), ALL]
     for name in wanted:
@@ -461,7 +465,7 @@ class DemandSchedules(Result):
         return {"": self.rows(), "configurations": configuration_rows(self)}
 
     def report(self) -> list[Block]:
-        """Return a table with a line for each policy, and what bounds them."""
+        """Return a table with a line for each policy, and sentences on the bound and the best policy."""
         bank, best = self.bank, self.best
         columns: dict[str, Callable[[CircuitSchedule], str]] = {
             "configurations": lambda one: str(one.configurations),
@@ -703,9 +707,9 @@ def configuration_rows(study: DemandSchedules) -> list[Row]:
 
 
 RANKS = 8
-"""Ranks of a collective where nobody says how many."""
+"""Default number of ranks of a collective."""
 SYSTEM = "gpu_ocs"
-"""System that runs a step where nobody names one."""
+"""Default system that runs a step."""
 _BANK = ("switch", "reconfiguration_s", "rate_bytes_per_s", "planes")
 
 
@@ -767,7 +771,7 @@ class Circuits(Study):
         return Path("results") / f"circuits_{file_name(name)}"
 
     def run(self, progress: Progress) -> Result:
-        """Return the schedules of what is asked.
+        """Return the schedules for the demand, the collective or the step.
 
         Raises
         ------
@@ -775,12 +779,12 @@ class Circuits(Study):
             If none or several of demand, collective and model are given, or an option of another use.
         """
         uses = {Use.DEMAND: self.demand, Use.COLLECTIVE: self.collective, Use.MODEL: self.model}
-        asked = [name for name, value in uses.items() if value is not None]
-        if len(asked) != 1:
-            got = f"got {' and '.join(asked)}" if asked else "got none of them"
+        given_uses = [name for name, value in uses.items() if value is not None]
+        if len(given_uses) != 1:
+            got = f"got {' and '.join(given_uses)}" if given_uses else "got none of them"
             msg = f"name one of DEMAND.csv, --collective KIND and --model NAME; {got}"
             raise ParameterError(msg)
-        given = self._given(asked[0])
+        given = self._given(given_uses[0])
         more = {
             name: given.pop(name) for name in ("policy", "ranks", "size_bytes", "algorithm") if name in given
         }

@@ -48,7 +48,7 @@ AXIS = "flows"
 SIZE_BYTES = 1e9
 """Default bytes of an algorithm's collective."""
 _WIDE = 1e6
-"""Capacity of a virtual link that stands for a path's latency, over that of all real links together."""
+"""Capacity of a virtual link, which has a path's latency, over that of all real links together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +88,8 @@ def read_flows(path: Path, size_bytes: float = SIZE_BYTES) -> FlowList:
     unknown = [name for name in header if name not in (*ENDS, *MORE)]
     lacking = [name for name in ENDS if name not in header]
     if unknown or lacking:
-        what = f"column '{unknown[0]}' is unknown" if unknown else f"lacks column '{lacking[0]}'"
-        msg = f"{path.name}:1: {what}; columns are {', '.join(ENDS)} and, if wanted, {', '.join(MORE)}"
+        fault = f"column '{unknown[0]}' is unknown" if unknown else f"lacks column '{lacking[0]}'"
+        msg = f"{path.name}:1: {fault}; columns are {', '.join(ENDS)} and, if wanted, {', '.join(MORE)}"
         raise ParameterError(msg)
     if not 1 < len(rows) <= MOST_FLOWS + 1:
         msg = f"{path.name}: holds {len(rows) - 1} flows; a list has 1 to {MOST_FLOWS}"
@@ -250,13 +250,13 @@ def _split_flows(loads: list[Loads], flows: FlowList, graph: LinkGraph) -> Route
     real links are set to zero, and each flow crosses one virtual link more, which has its latency and a
     capacity that never limits.
     """
-    latencies, which = np.unique([load.latency_s for load in loads], return_inverse=True)
+    latencies, index = np.unique([load.latency_s for load in loads], return_inverse=True)
     links, hops = graph.capacity_bytes_per_s.size, 1 + max(load.links.size for load in loads)
     routes = np.full((len(loads), hops), NO_LINK, dtype=np.int64)
     usage = np.zeros(routes.shape)
     for flow, load in enumerate(loads):
         routes[flow, : load.links.size], usage[flow, : load.links.size] = load.links, load.usage
-        routes[flow, hops - 1], usage[flow, hops - 1] = links + which[flow], 1.0
+        routes[flow, hops - 1], usage[flow, hops - 1] = links + index[flow], 1.0
     wide = np.full(latencies.size, float(graph.capacity_bytes_per_s.sum()) * _WIDE)
     with_latencies = LinkGraph(
         capacity_bytes_per_s=np.concatenate([graph.capacity_bytes_per_s, wide]),

@@ -256,14 +256,14 @@ def _bytes_between_nodes(result: StepResult, simulation: Simulation, fabric: Fab
     nodes = -(-fabric.endpoints // size)
     sent = np.zeros(nodes * nodes)
     for task in result.graph.tasks:
-        for one, repeat in communications(task.operator):
-            if one.size == 1:
+        for collective, repeat in communications(task.operator):
+            if collective.size == 1:
                 continue
-            for flow_group, size_bytes, count in simulation.traffic.plan(one, task.rank_class).parts:
+            for flow_group, size_bytes, count in simulation.traffic.plan(collective, task.rank_class).parts:
                 flows = flow_group.flows
                 pair = flows.sources // size * nodes + flows.destinations // size
-                many = np.bincount(pair, minlength=nodes * nodes)
-                sent += many * size_bytes * count * repeat * task.multiplicity
+                flows_of_pair = np.bincount(pair, minlength=nodes * nodes)
+                sent += flows_of_pair * size_bytes * count * repeat * task.multiplicity
     return sent.reshape(nodes, nodes)
 
 
@@ -572,8 +572,7 @@ class BySpreading(Study):
         "the same accelerators on optical circuits; default: the system's name with ocs in place of packet",
         metavar="SYSTEM",
     )
-    model: str = option("llama-3.1-405b", "model by name, or a config.json")
-    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,... (heliograph list plan)")
+    workload: Workload = field(default_factory=Workload)
     accelerators: int | None = option(
         None, f"how many; default the system file's, the plan's, else {DEFAULT_ACCELERATORS}", metavar="N"
     )
@@ -591,8 +590,8 @@ class BySpreading(Study):
 
     def run(self, progress: Progress) -> SpreadSteps:
         """Return step times of every spreading, and on circuits."""
-        config = model_named(self.model)
-        usual = ranks_of(self.plan) or DEFAULT_ACCELERATORS
+        config = model_named(self.workload.model)
+        usual = ranks_of(self.workload.plan) or DEFAULT_ACCELERATORS
         packets = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
         if not isinstance(packets.fabric, MultipathFabric):
             msg = (
@@ -604,7 +603,7 @@ class BySpreading(Study):
         optical = beside.counterpart(
             packets, self.system, self.circuits, on="circuits", accelerators=self.accelerators
         )
-        plan = plan_on(packets, config, self.plan)
+        plan = plan_on(packets, config, self.workload.plan)
         kinds = [(Spreading.SPRAYED, 0), (Spreading.ADAPTIVE, 0)]
         kinds += [(Spreading.HASHED, pairs) for pairs in sorted(set(self.queue_pairs))]
         steps = []

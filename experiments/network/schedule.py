@@ -1,4 +1,9 @@
-"""Time line of a pipeline schedule: with passes of given length, or as the engine ran a step."""
+"""Command ``heliograph network schedule``: the time line of a pipeline schedule.
+
+Passes have given lengths (`unit_timeline`), or are those of a step that the engine ran (`engine_timeline`).
+A schedule without a flush between steps (PipeDream) runs for several steps, and the numbers of its steady
+state follow those of the first to the last pass.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +41,14 @@ LONGEST_PASS = 1e15
 UPDATE = "update"
 """Kind of a box that is an optimizer's step."""
 STEPS_PLAYED = 3
-"""Steps in a row by which the steady state of a flushed schedule is found."""
+"""Steps that are played one after another to find the steady state of a schedule with a flush."""
 STEPS_DRAWN = 2
-"""Steps' worth of time that is drawn where a run holds several."""
+"""Length of the time line of a run of several steps, in steps of the steady state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """One pass in the picture."""
+    """One pass of a stage, or an optimizer's step."""
 
     stage: int
     """Pipeline stage, from 0."""
@@ -61,12 +66,12 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline(Result):
-    """A schedule's time line with what it shows in numbers."""
+    """Time line of a schedule, with its lengths, bubbles and peaks of memory."""
 
     name: str
     """Name of the schedule, or schedule and model."""
     unit: str
-    """Unit of time: ``"s"``, or empty for a stage's passes in units of their own."""
+    """Unit of time: ``"s"``, or empty for passes of given length, whose unit is the user's."""
     stages: int
     """Pipeline stages."""
     microbatches: int
@@ -74,13 +79,13 @@ class Timeline(Result):
     chunks: int
     """Chunks of a stage."""
     boxes: tuple[Box, ...]
-    """All passes."""
+    """All passes within `length`."""
     length: float
-    """Time from the first to the last; where a run holds several steps, two steps' worth."""
+    """Time from the first to the last pass of a step; `STEPS_DRAWN` steps if the run has several."""
     steps: int
-    """Steps that the run held; with one, what is said of the steady state is said of that step."""
+    """Steps of the run; if there is one, numbers of the steady state are those of that step."""
     step_time: float
-    """Time of a step in the steady state, no stage waiting for another's update."""
+    """Time of a step in the steady state, in which no stage waits for another's update."""
     bubble_share: float
     """Share of all stages' time from the first to the last pass in which a stage runs nothing."""
     steady_bubble_share: float
@@ -103,7 +108,7 @@ class Timeline(Result):
         return [dataclasses.asdict(box) for box in self.boxes]
 
     def figure(self) -> Figure:
-        """Return a row for each stage, a box for each pass, grey where it waits."""
+        """Return a bar for each stage with a box for each pass, grey where the stage waits."""
         from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
 
         if not self.boxes:
@@ -115,7 +120,7 @@ class Timeline(Result):
         for stage in range(self.stages):
             axes.add_patch(Rectangle((0, stage - _ROW / 2), self.length / factor, _ROW, color=_IDLE, lw=0))
         _draw_boxes(axes, self, factor)
-        _number(axes, self, factor)
+        _write_microbatches(axes, self, factor)
         axes.set_xlim(0.0, self.length / factor)
         axes.set_ylim(self.stages - 0.5, -0.5)
         axes.set_yticks(range(self.stages), [f"Stage {stage}" for stage in range(self.stages)])
@@ -147,7 +152,7 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     Parameters
     ----------
     name : str
-        One of `schedule_names`, or what papers call one.
+        One of `schedule_names`, or another name that papers have for one (`SCHEDULE_ALIASES`).
     stages, microbatches : int
         At least 1.
     chunks : int
@@ -164,19 +169,11 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     _refuse_crowd(2 * stages * microbatches * plan.schedule.vpp)
     pipeline = plan.pipeline
     once = play(pipeline, times)
-    late = once if kind.flows else play(pipeline, times, steps=STEPS_PLAYED)
-    step_time = _step_time(late, microbatches)
+    repeated = once if kind.flows else play(pipeline, times, steps=STEPS_PLAYED)
+    step_time = _step_time(repeated, microbatches)
     length = STEPS_DRAWN * step_time if kind.flows else max(one.end for one in once)
-    shown = [dataclasses.replace(one, end=min(one.end, length)) for one in once if one.start < length]
-    busy = sum(one.end - one.start for one in shown)
-    work = microbatches * (times.forward + times.inputs + times.weights)
-    return Timeline(
-        name=name,
-        unit="",
-        stages=stages,
-        microbatches=microbatches,
-        chunks=pipeline.chunks,
-        boxes=tuple(
+    boxes = _within(
+        [
             Box(
                 stage=one.stage,
                 kind=str(one.slot.direction),
@@ -185,8 +182,19 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
                 start=one.start,
                 end=one.end,
             )
-            for one in shown
-        ),
+            for one in once
+        ],
+        length,
+    )
+    busy = sum(box.end - box.start for box in boxes)
+    work = microbatches * (times.forward + times.inputs + times.weights)
+    return Timeline(
+        name=name,
+        unit="",
+        stages=stages,
+        microbatches=microbatches,
+        chunks=pipeline.chunks,
+        boxes=boxes,
         length=length,
         steps=plan.steps_in_run if kind.flows else STEPS_PLAYED,
         step_time=step_time,
@@ -195,6 +203,11 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
         peak_microbatches=peak_kept(pipeline),
         weight_versions=tuple(plan.weight_versions(stage) for stage in range(stages)),
     )
+
+
+def _within(boxes: Sequence[Box], length: float) -> tuple[Box, ...]:
+    """Return the boxes that begin before the end of the time line, cut off there."""
+    return tuple(dataclasses.replace(box, end=min(box.end, length)) for box in boxes if box.start < length)
 
 
 def _check(name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes) -> None:
@@ -218,13 +231,14 @@ def _check(name: str, *, stages: int, microbatches: int, chunks: int, times: Pas
 
 
 def _refuse_crowd(boxes: int) -> None:
+    """Refuse to draw more passes than a picture can show."""
     if boxes > MOST_BOXES:
         msg = f"{boxes} passes are too many to draw (at most {MOST_BOXES}); take fewer stages or microbatches"
         raise HeliographError(msg)
 
 
 def _step_time(played: Sequence[Played], microbatches: int) -> float:
-    """Return the time from one step's end to the next, the last step apart if there are many."""
+    """Return the time from one step's end to the next; of many steps the last is left out."""
     ends: dict[int, float] = {}
     for one in played:
         step = one.slot.microbatch // microbatches
@@ -239,17 +253,17 @@ def engine_timeline(result: StepResult) -> Timeline:
     stages = range(plan.axes.pp)
     pipeline = plan.pipeline
     tasks = {task.id: task for task in result.graph.tasks}
-    boxes: list[Box] = []
+    every: list[Box] = []
     for stage in stages:
-        boxes += _engine_boxes(result.trace.of(stage, Stream.COMPUTE), tasks)
-    late = steady(result.trace, result.graph)
-    length = max(box.end for box in boxes)
-    if late.run_steps > 1:
-        length = min(length, STEPS_DRAWN * late.step_time_s)
-    boxes = [dataclasses.replace(box, end=min(box.end, length)) for box in boxes if box.start < length]
+        every += _engine_boxes(result.trace.of(stage, Stream.COMPUTE), tasks)
+    state = steady(result.trace, result.graph)
+    length = max(box.end for box in every)
+    if state.run_steps > 1:
+        length = min(length, STEPS_DRAWN * state.step_time_s)
+    boxes = _within(every, length)
     _refuse_crowd(len(boxes))
     busy = sum(box.end - box.start for box in boxes)
-    working = sum(span.duration_s for stage in stages for span in late.trace.of(stage, Stream.COMPUTE))
+    steady_busy = sum(span.duration_s for stage in stages for span in state.trace.of(stage, Stream.COMPUTE))
     layers = tuple(1.0 for _ in range(pipeline.chunks))
     share = len(pipeline.chains[0]) / plan.axes.pp
     return Timeline(
@@ -258,19 +272,19 @@ def engine_timeline(result: StepResult) -> Timeline:
         stages=plan.axes.pp,
         microbatches=plan.microbatches,
         chunks=pipeline.chunks,
-        boxes=tuple(boxes),
+        boxes=boxes,
         length=length,
-        steps=late.run_steps,
-        step_time=late.step_time_s,
+        steps=state.run_steps,
+        step_time=state.step_time_s,
         bubble_share=1.0 - busy / (length * plan.axes.pp),
-        steady_bubble_share=1.0 - working / (late.trace.makespan_s * plan.axes.pp),
+        steady_bubble_share=1.0 - steady_busy / (state.trace.makespan_s * plan.axes.pp),
         peak_microbatches=tuple(pipeline.kept(stage, layers) / share for stage in stages),
         weight_versions=tuple(plan.weight_versions(stage) for stage in stages),
     )
 
 
 def _engine_boxes(spans: Sequence[Span], tasks: Mapping[int, Task]) -> list[Box]:
-    """Return a stage's passes; pieces of one pass that follow each other become one."""
+    """Return the boxes of a stage; spans of one pass that follow each other become one box."""
     boxes: list[Box] = []
     for span in spans:
         work = tasks[span.task].operator
@@ -291,7 +305,7 @@ def _engine_boxes(spans: Sequence[Span], tasks: Mapping[int, Task]) -> list[Box]
 
 
 def timeline_rows(timeline: Timeline) -> list[ReportRow]:
-    """Return what a time line shows as lines of a table."""
+    """Return the lines of the table of a time line's numbers."""
 
     def time(value: float) -> str:
         return format_si(value, timeline.unit) if timeline.unit else f"{value:g}"
@@ -301,7 +315,7 @@ def timeline_rows(timeline: Timeline) -> list[ReportRow]:
         return f"{high:g}" if low == high else f"{low:g} to {high:g}"
 
     note = "of the engine" if timeline.unit else "in the passes' unit"
-    late = [
+    steady_state = [
         ReportRow("step, steady state", (time(timeline.step_time),), note),
         ReportRow("  bubble", (f"{100 * timeline.steady_bubble_share:.1f} %",), "of that"),
     ]
@@ -311,7 +325,7 @@ def timeline_rows(timeline: Timeline) -> list[ReportRow]:
         ReportRow("microbatches a step", (str(timeline.microbatches),)),
         ReportRow("first to last pass", (time(timeline.length),), note, section=True),
         ReportRow("  bubble", (f"{100 * timeline.bubble_share:.1f} %",), "of that"),
-        *(late if timeline.steps > 1 else ()),
+        *(steady_state if timeline.steps > 1 else ()),
         ReportRow(
             "activation peak, microbatches",
             (per_stage(timeline.peak_microbatches),),
@@ -366,6 +380,7 @@ _LEGEND_COLUMNS = 6
 
 
 def _title(name: str) -> str:
+    """Return the name of a time line, ``schedule`` or ``schedule, model``, in print."""
     schedule, comma, model = name.partition(", ")
     return label(f"{TITLES.get(schedule, schedule)}{comma}{model}")
 
@@ -399,14 +414,17 @@ def _draw_boxes(axes: Axes, timeline: Timeline, factor: float) -> None:
     )
 
 
-def _number(axes: Axes, timeline: Timeline, factor: float) -> None:
-    """Write each microbatch's number into its boxes; of each kind of pass into all of usual width or none."""
+def _write_microbatches(axes: Axes, timeline: Timeline, factor: float) -> None:
+    """Write the number of the microbatch into each box that has room for it.
+
+    The letters of a kind of pass fit its median width; a kind for which they would be too small has none.
+    """
     points = WIDTH_IN * _AXES_SHARE * _POINTS_PER_INCH / timeline.length
     digits = len(str(1 + max(box.microbatch for box in timeline.boxes)))
     for kind in sorted({box.kind for box in timeline.boxes} - {UPDATE}):
         boxes = [box for box in timeline.boxes if box.kind == kind]
-        usual = median(box.end - box.start for box in boxes)
-        size = min(_FONT, 0.9 * points * usual / (_DIGIT_WIDTH * digits))
+        width = median(box.end - box.start for box in boxes)
+        size = min(_FONT, 0.9 * points * width / (_DIGIT_WIDTH * digits))
         if size < _LEAST_FONT:
             continue
         for box in boxes:
@@ -426,14 +444,14 @@ def _ink(box: Box, timeline: Timeline) -> str:
 
 def _legend(timeline: Timeline) -> list[Patch]:
     kinds = [kind for kind in PASS_COLOURS if any(box.kind == kind for box in timeline.boxes)]
-    told: dict[str, Any] = {PASS_NAMES[kind]: PASS_COLOURS[kind] for kind in kinds}
+    colours: dict[str, Any] = {PASS_NAMES[kind]: PASS_COLOURS[kind] for kind in kinds}
     if timeline.chunks > 1:
-        told["Lighter: later chunk"] = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
-    return swatches(told | {"Idle": _IDLE})
+        colours["Lighter: later chunk"] = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
+    return swatches(colours | {"Idle": _IDLE})
 
 
 DEFAULT_SYSTEM = "gpu_packet"
-"""System that runs a step whose time line is drawn, where nobody names one."""
+"""Default system that runs a step whose time line is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)

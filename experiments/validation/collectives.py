@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from electronic.devices import REFERENCE_SYSTEMS, load_scale_up
 from electronic.fabrics.collectives import Caller, Cards, collective_plan, collective_plans, load_caller
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import (
     CONSTANT_SHARE,
-    HIGH_QUANTILE,
     REFERENCE,
     Outcome,
     Record,
@@ -25,6 +22,7 @@ from experiments.validation.rows import (
     check_provenance,
     judged,
     read_records,
+    statistics,
 )
 from heliograph.report import ReportRow, format_si, table_text
 from simulator.collectives.algorithms import Algorithm
@@ -163,29 +161,22 @@ class SizeErrors:
 
 def size_errors(outcomes: Iterable[Outcome]) -> tuple[SizeErrors, ...]:
     """Return errors by size: of each source, of all rows, and of all rows that nothing was fitted on."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for one in outcomes:
-        if one.relative_error is None:
-            continue
-        pair = (float(one.beside["size_bytes"]), one.relative_error)
-        for series in (one.source, ALL, *(() if one.source in FITTED else (UNFITTED,))):
-            found.setdefault(series, []).append(pair)
-    ordered = sorted(found, key=(UNFITTED, ALL).__contains__)
-    return tuple(one for series in ordered for one in _by_size(series, found[series]))
+    series: dict[str, list[Outcome]] = {}
+    for row in outcomes:
+        if row.relative_error is not None:
+            for name in (row.source, ALL, *(() if row.source in FITTED else (UNFITTED,))):
+                series.setdefault(name, []).append(row)
+    ordered = sorted(series, key=(UNFITTED, ALL).__contains__)
+    return tuple(errors for name in ordered for errors in _by_size(name, series[name]))
 
 
-def _by_size(series: str, pairs: Sequence[tuple[float, float]]) -> Iterable[SizeErrors]:
-    """Yield the errors of a series in each range that has rows, from pairs of size and relative error."""
+def _by_size(series: str, outcomes: Sequence[Outcome]) -> Iterator[SizeErrors]:
+    """Yield the errors of a series in each range of sizes that has rows."""
     for name, (least, most) in zip(RANGES, pairwise(EDGES), strict=True):
-        errors = np.array([error for size, error in pairs if least <= size < most])
-        if errors.size:
+        found = statistics(row for row in outcomes if least <= float(row.extra["size_bytes"]) < most)
+        if found.median is not None and found.p90 is not None and found.bias is not None:
             yield SizeErrors(
-                series=series,
-                sizes=name,
-                rows=errors.size,
-                median=float(np.median(np.abs(errors))),
-                p90=float(np.quantile(np.abs(errors), HIGH_QUANTILE)),
-                bias=float(errors.mean()),
+                series=series, sizes=name, rows=found.n, median=found.median, p90=found.p90, bias=found.bias
             )
 
 
@@ -219,7 +210,7 @@ def outcome(record: Record) -> Outcome:
         scale_up = load_scale_up(system.scale_up if system else "nvlink4")
         rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE
         row.constant = bus_bytes(kind, ranks, size_bytes) / rate
-        row.beside = {
+        row.extra = {
             "size_bytes": size_bytes,
             "alone_s": alone_s,
             "host_s": caller.measured_s(0.0, driven),
@@ -232,7 +223,7 @@ def outcome(record: Record) -> Outcome:
 
 def _alternatives(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind, cards: Cards | None) -> str:
     """Return in words the time of each algorithm of the library, and measurements of other sources."""
-    size_bytes = int(row.beside["size_bytes"])
+    size_bytes = int(row.extra["size_bytes"])
     options = collective_plans(gpu_name, ranks, size_bytes, kind, cards=cards)
     plans = sorted(options, key=lambda one: one.alone_s)
     text = ", ".join(f"{one.algorithm} {format_si(one.alone_s, 's')}" for one in plans)

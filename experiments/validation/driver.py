@@ -1,4 +1,8 @@
-"""Command ``heliograph validate``: the kinds of validation, and the report and figure of their outcomes."""
+"""Command ``heliograph validate``: the kinds of validation, and the report and figure of a table's outcomes.
+
+Each kind has a table of published measurements and a function that predicts every row of it
+(`Kind.outcomes`). A `Validation` holds the outcomes of one table.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,10 @@ from experiments.validation.peers.topoopt import read_networks
 from experiments.validation.rows import (
     FAR_OFF,
     REFERENCE,
-    Beside,
     Outcome,
     Record,
     Statistics,
-    Validation,
-    outcomes_of,
+    Supplement,
     read_records,
     statistics,
 )
@@ -166,7 +168,7 @@ def _legend_name(name: str) -> str:
 
 
 def _groups(rows: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
-    """Return the rows by family of source, the largest first; what exceeds the colours goes together."""
+    """Return the rows by source or family, the largest first; those beyond `MOST_COLOURS` as one group."""
     crowded = len({one.source for one in rows}) > MOST_COLOURS + 1
     ordered = _largest_first(rows, lambda one: family(one.source) if crowded else one.source)
     if len(ordered) <= MOST_COLOURS + 1:
@@ -187,12 +189,12 @@ def _largest_first(
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of validation: its tables, and how a row is judged."""
+    """One kind of validation, with the functions that read its tables and predict a row."""
 
     needs: Sequence[Sequence[str]]
     """Groups of columns; a table of this kind has at least one column of each group."""
     outcomes: Callable[[Record], Iterable[Outcome]]
-    """Judges a row; most rows have one outcome."""
+    """Predicts a row; most rows have one outcome."""
     label: str = ""
     """Label of the progress bar; empty shows none."""
     every: int = 1
@@ -201,8 +203,8 @@ class Kind:
         path, needs=needs
     )
     """Reads a file, given `needs`; of networks also a directory."""
-    beside: tuple[Beside, ...] = ()
-    """Further findings, below the report and in files."""
+    supplements: tuple[Supplement, ...] = ()
+    """Further tables, below the report and in files."""
     table: str = ""
     """Stem of the table that ships, if it is not the name of the kind."""
     names_skipped: bool = False
@@ -212,7 +214,7 @@ class Kind:
 
 
 def _one(outcome: Callable[[Record], Outcome]) -> Callable[[Record], Iterable[Outcome]]:
-    """Return a judge of rows that have one outcome each."""
+    """Return the function `Kind.outcomes` of rows that have one outcome each."""
     return lambda record: (outcome(record),)
 
 
@@ -223,14 +225,14 @@ KINDS = MappingProxyType(
             outcomes=_one(training.outcome),
             label="rows",
             every=20,
-            beside=(Beside(text=training.ranking_text), Beside(text=training.refused_text)),
+            supplements=(Supplement(text=training.ranking_text), Supplement(text=training.refused_text)),
             one_format=True,
         ),
         "famous": Kind(
             needs=famous.NEEDS,
             outcomes=_one(famous.outcome),
             label="famous runs",
-            beside=(Beside(text=famous.famous_text),),
+            supplements=(Supplement(text=famous.famous_text),),
             names_skipped=True,
             one_format=True,
         ),
@@ -238,14 +240,16 @@ KINDS = MappingProxyType(
             needs=famous.NEEDS,
             outcomes=_one(famous.searched),
             label="searches",
-            beside=(Beside(text=famous.search_text),),
+            supplements=(Supplement(text=famous.search_text),),
             table="famous",
         ),
         "kernels": Kind(needs=kernels.NEEDS, outcomes=_one(kernels.outcome)),
         "collectives": Kind(
             needs=collectives.NEEDS,
             outcomes=_one(collectives.outcome),
-            beside=(Beside(name="sizes", find=collectives.size_errors, text=collectives.sizes_text),),
+            supplements=(
+                Supplement(name="sizes", find=collectives.size_errors, text=collectives.sizes_text),
+            ),
         ),
         "memory": Kind(needs=training.MEMORY_NEEDS, outcomes=_one(training.memory_outcome)),
         "boards": Kind(needs=kernels.BOARD_NEEDS, outcomes=_one(kernels.board_outcome)),
@@ -253,14 +257,14 @@ KINDS = MappingProxyType(
         "photonic": Kind(
             needs=photonic.NEEDS,
             outcomes=photonic.outcomes,
-            beside=lightening_transformer.BESIDE,
+            supplements=lightening_transformer.SUPPLEMENTS,
             names_skipped=True,
         ),
         "network": Kind(
             needs=network.NEEDS,
             outcomes=network.outcomes,
             read=read_networks,
-            beside=network.BESIDE,
+            supplements=network.SUPPLEMENTS,
         ),
     }
 )
@@ -268,7 +272,7 @@ KINDS = MappingProxyType(
 
 
 def validate(kind: str, *, data: Path | None = None, progress: OnProgress | None = None) -> Validation:
-    """Judge the rows of a table of published measurements.
+    """Return the predictions of all rows of a table of published measurements.
 
     Parameters
     ----------
@@ -287,9 +291,12 @@ def validate(kind: str, *, data: Path | None = None, progress: OnProgress | None
     records = chosen.read(shipped if data is None else data, chosen.needs)
     if data is not None and chosen.one_format:
         _warn_of_columns(records[0], chosen.read(shipped, chosen.needs)[0])
-    on_progress = progress if chosen.label else None
-    outcomes = outcomes_of(records, chosen.outcomes, on_progress, label=chosen.label, every=chosen.every)
-    return Validation(kind=kind, outcomes=outcomes)
+    outcomes: list[Outcome] = []
+    for number, record in enumerate(records, start=1):
+        outcomes += chosen.outcomes(record)
+        if progress is not None and chosen.label and (number % chosen.every == 0 or number == len(records)):
+            progress(chosen.label, number, len(records))
+    return Validation(kind=kind, outcomes=tuple(outcomes))
 
 
 def _warn_of_columns(own: Record, shipped: Record) -> None:
@@ -301,59 +308,125 @@ def _warn_of_columns(own: Record, shipped: Record) -> None:
             warnings.warn(msg, SuspectWarning, stacklevel=3)
 
 
-def report(validation: Validation) -> str:
-    """Return the report as text: statistics by source, rows that miss, reasons of skipped rows."""
-    columns: tuple[str, ...] = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
-    skipped = Counter(one.source for one in validation.skipped)
-    rows = [
-        ReportRow(_shortened(source), (*_cells(found), str(skipped[source] or "")))
-        for source, found in validation.by_source().items()
-    ]
-    overall = (*_cells(validation.overall()), str(len(validation.skipped) or ""))
-    rows.append(ReportRow("all", overall, section=True))
-    used = [place for place in range(len(columns)) if any(row.values[place] not in {"", "-"} for row in rows)]
-    columns = tuple(columns[place] for place in used)
-    rows = [dataclasses.replace(row, values=tuple(row.values[place] for place in used)) for row in rows]
-    title = f"Predicted against published: {validation.kind} (relative error of each row)"
-    parts = [table_text(title, columns, rows, dense=True), *_misses(validation)]
-    kind = KINDS[validation.kind]
-    parts += _skipped(validation, named=kind.names_skipped)
-    if kind.beside:
-        below = [one.text(one.find(validation.outcomes)) for one in kind.beside]
-        parts += ["\n", "\n".join(filter(None, below))]
-    return "".join(parts)
+@dataclass(frozen=True, kw_only=True)
+class Validation(Result):
+    """Predicted and published values of all rows of a table."""
 
+    kind: str
+    """Kind of validation, one of `KINDS`."""
+    outcomes: tuple[Outcome, ...]
+    """Rows in the order of the file."""
 
-def _skipped(validation: Validation, *, named: bool) -> list[str]:
-    reasons = Counter(one.skipped for one in validation.skipped)
-    if not reasons:
-        return []
-    lines = [f"\nSkipped {len(validation.skipped)} rows:\n"]
-    for reason, count in reasons.most_common(None if named else _MOST_REASONS):
-        lines.append(f"  {count:4d}  {reason}\n")
-        if named:
-            lines += [
-                f"        {_shortened(one.id, _LONGEST_ROW)}\n"
-                for one in validation.skipped
-                if one.skipped == reason
-            ]
-    if not named and len(reasons) > _MOST_REASONS:
-        lines.append(f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n")
-    return lines
+    @property
+    def predicted(self) -> tuple[Outcome, ...]:
+        """Rows that were predicted."""
+        return tuple(one for one in self.outcomes if one.relative_error is not None)
 
+    @property
+    def skipped(self) -> tuple[Outcome, ...]:
+        """Rows that were skipped."""
+        return tuple(one for one in self.outcomes if one.skipped is not None)
 
-def _misses(validation: Validation) -> list[str]:
-    rows = validation.far_off
-    if not rows:
-        return [f"\nNo row misses by more than {FAR_OFF:.0%}.\n"]
-    lines = [f"\nRows that miss by more than {FAR_OFF:.0%} ({len(rows)}), and where their time goes:\n"]
-    lines += [
-        f"  {one.id}  {one.relative_error or 0.0:+.0%}  {one.hint}\n".rstrip() + "\n"
-        for one in rows[:MOST_NAMED]
-    ]
-    if len(rows) > MOST_NAMED:
-        lines.append(f"  and {len(rows) - MOST_NAMED} more; --json gives every row\n")
-    return lines
+    @property
+    def far_off(self) -> tuple[Outcome, ...]:
+        """Rows that miss by more than `FAR_OFF`, the worst first."""
+        rows = [one for one in self.predicted if one.far_off]
+        return tuple(sorted(rows, key=lambda one: (-abs(one.relative_error or 0.0), one.id)))
+
+    def of(self, *sources: str) -> Statistics:
+        """Return the statistics over all rows whose source begins with one of some texts."""
+        return statistics(one for one in self.outcomes if one.source.startswith(sources))
+
+    def by_source(self) -> dict[str, Statistics]:
+        """Return the statistics of each source, in the order in which they first appear."""
+        rows: dict[str, list[Outcome]] = {}
+        for one in self.outcomes:
+            rows.setdefault(one.source, []).append(one)
+        return {source: statistics(some) for source, some in rows.items()}
+
+    def overall(self) -> Statistics:
+        """Return the statistics of all rows."""
+        return statistics(self.outcomes)
+
+    def report(self) -> list[Block]:
+        """Return statistics by source, rows that miss, reasons of skipped rows, and further tables."""
+        kind = KINDS[self.kind]
+        parts = [self._table(), *self._misses(), *self._skipped(named=kind.names_skipped)]
+        if kind.supplements:
+            below = [one.text(one.find(self.outcomes)) for one in kind.supplements]
+            parts += ["\n", "\n".join(filter(None, below))]
+        return ["".join(parts)]
+
+    def _table(self) -> str:
+        """Return the table of statistics by source, without columns that are empty in all lines."""
+        columns = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
+        skipped = Counter(one.source for one in self.skipped)
+        rows = [
+            ReportRow(_shortened(source), (*_cells(found), str(skipped[source] or "")))
+            for source, found in self.by_source().items()
+        ]
+        overall = (*_cells(self.overall()), str(len(self.skipped) or ""))
+        rows.append(ReportRow("all", overall, section=True))
+        used = [
+            index for index in range(len(columns)) if any(row.values[index] not in {"", "-"} for row in rows)
+        ]
+        rows = [dataclasses.replace(row, values=tuple(row.values[index] for index in used)) for row in rows]
+        title = f"Predicted against published: {self.kind} (relative error of each row)"
+        return table_text(title, tuple(columns[at] for at in used), rows, dense=True)
+
+    def _misses(self) -> list[str]:
+        """Return a line for each row that misses by more than `FAR_OFF`, with its hint."""
+        rows = self.far_off
+        if not rows:
+            return [f"\nNo row misses by more than {FAR_OFF:.0%}.\n"]
+        lines = [f"\nRows that miss by more than {FAR_OFF:.0%} ({len(rows)}), and where their time goes:\n"]
+        lines += [
+            f"  {one.id}  {one.relative_error or 0.0:+.0%}  {one.hint}\n".rstrip() + "\n"
+            for one in rows[:MOST_NAMED]
+        ]
+        if len(rows) > MOST_NAMED:
+            lines.append(f"  and {len(rows) - MOST_NAMED} more; --json gives every row\n")
+        return lines
+
+    def _skipped(self, *, named: bool) -> list[str]:
+        """Return the reasons of skipped rows with their counts, each row below its reason if `named`."""
+        reasons = Counter(one.skipped for one in self.skipped)
+        if not reasons:
+            return []
+        lines = [f"\nSkipped {len(self.skipped)} rows:\n"]
+        for reason, count in reasons.most_common(None if named else _MOST_REASONS):
+            lines.append(f"  {count:4d}  {reason}\n")
+            names = [one.id for one in self.skipped if named and one.skipped == reason]
+            lines += [f"        {_shortened(name, _LONGEST_ROW)}\n" for name in names]
+        if not named and len(reasons) > _MOST_REASONS:
+            lines.append(
+                f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n"
+            )
+        return lines
+
+    def record(self) -> dict[str, Any]:
+        """Return all rows and statistics as plain data."""
+        return {
+            "rows": [one.record() for one in self.outcomes],
+            "by_source": {source: dataclasses.asdict(one) for source, one in self.by_source().items()},
+            "overall": dataclasses.asdict(self.overall()),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each row of the table."""
+        return [
+            {key: value for key, value in one.record().items() if not isinstance(value, dict | list)}
+            for one in self.outcomes
+        ]
+
+    def more_records(self) -> Mapping[str, object]:
+        """Return the further tables that have a file."""
+        return {one.name: one.records(self.outcomes) for one in KINDS[self.kind].supplements if one.name}
+
+    def figure(self) -> Figure | None:
+        """Return predicted over measured; None if nothing was predicted."""
+        drawn = any(one.measured and one.predicted for one in self.predicted)
+        return picture(self) if drawn else None
 
 
 def _shortened(text: str, most: int = _LONGEST_SOURCE) -> str:
@@ -372,39 +445,6 @@ def _percent(value: float | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validated(Result):
-    """Rows of a table of measurements, each with what was predicted."""
-
-    validation: Validation
-    """All rows."""
-
-    def report(self) -> list[Block]:
-        """Return statistics by source, rows that miss, and reasons of skipped ones."""
-        return [report(self.validation)]
-
-    def record(self) -> Mapping[str, Any]:
-        """Return all rows as plain data."""
-        return self.validation.record()
-
-    def rows(self) -> list[Row]:
-        """Return a row for each row of the table."""
-        found: list[Row] = []
-        for one in self.validation.record()["rows"]:
-            found.append({key: value for key, value in one.items() if not isinstance(value, dict | list)})
-        return found
-
-    def more_records(self) -> Mapping[str, object]:
-        """Return the further findings that have a file."""
-        beside = KINDS[self.validation.kind].beside
-        return {one.name: one.records(self.validation.outcomes) for one in beside if one.name}
-
-    def figure(self) -> Figure | None:
-        """Return predicted over measured; None if nothing was predicted."""
-        drawn = any(one.measured and one.predicted for one in self.validation.predicted)
-        return picture(self.validation) if drawn else None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Validate(Study):
     """Predictions of one kind against published measurements."""
 
@@ -415,6 +455,6 @@ class Validate(Study):
         """Return a name of its own for each kind."""
         return f"{word}-{self.kind}"
 
-    def run(self, progress: Progress) -> Validated:
+    def run(self, progress: Progress) -> Validation:
         """Return all rows with their predictions."""
-        return Validated(validation=validate(self.kind, data=self.data, progress=progress))
+        return validate(self.kind, data=self.data, progress=progress)

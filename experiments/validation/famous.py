@@ -69,7 +69,7 @@ def outcome(record: Record) -> Outcome:
         needed = sum(memory_by_kind(run.config, run.plan, stage).values())
         room = run.system.gpu.memory.capacity_bytes
         row.constant = constant_s(run.system.gpu, run.config, run.plan)
-        row.beside = {
+        row.extra = {
             "published": record.number("published") or 0.0,
             "ours": published_form(record, run, found.step_time_s),
             "published_unit": record.text("unit"),
@@ -157,8 +157,8 @@ COUNTED: Mapping[str, Callable[[TransformerConfig, Plan], float]] = MappingProxy
         ),
     }
 )
-"""Operations of a step by the way in which a source counts them: ``all`` pairs of attention, those of the
-``causal`` half, or ``hardware``, with recomputation."""
+"""Operations of a step by the count that a source uses: ``all`` pairs of attention, their ``causal`` half, or
+``hardware``, which adds recomputation."""
 
 
 def _tokens(run: Run) -> float:
@@ -198,10 +198,7 @@ def published_form(record: Record, run: Run, step_time_s: float) -> float:
 
 def seconds_of(record: Record, run: Run) -> float:
     """Return the step time that a row's published figure stands for."""
-    value = record.number("published", strict=True)
-    if value is None:
-        msg = "nothing measured is given"
-        raise SkipError(msg)
+    value = record.measured("published")
     at_one_second = published_form(record, run, 1.0)
     grows_with_time = published_form(record, run, 2.0) > at_one_second
     return value / at_one_second if grows_with_time else at_one_second / value
@@ -210,17 +207,17 @@ def seconds_of(record: Record, run: Run) -> float:
 def famous_text(outcomes: Sequence[Outcome]) -> str:
     """Return a line for each run: the published figure, ours, and whether the plan fits the memory."""
     lines = ["\nAs published, at the published plan:\n"]
-    for one in outcomes:
-        if one.predicted is None:
-            lines.append(f"  {one.id}: {one.skipped}\n")
+    for row in outcomes:
+        if row.predicted is None:
+            lines.append(f"  {row.id}: {row.skipped}\n")
             continue
-        beside: Mapping[str, Any] = one.beside
-        room = (beside["capacity_bytes"] - beside["memory_bytes"]) / GIBIBYTE
-        fits = f"fits, {room:.1f} GiB free" if beside["fits"] else f"does not fit, {-room:.1f} GiB too much"
-        error = one.relative_error or 0.0
-        verdict = "met" if abs(error) <= NEAR else f"missed: {beside['cause'] or one.hint}"
+        extra: Mapping[str, Any] = row.extra
+        room = (extra["capacity_bytes"] - extra["memory_bytes"]) / GIBIBYTE
+        fits = f"fits, {room:.1f} GiB free" if extra["fits"] else f"does not fit, {-room:.1f} GiB too much"
+        error = row.relative_error or 0.0
+        verdict = "met" if abs(error) <= NEAR else f"missed: {extra['cause'] or row.hint}"
         lines.append(
-            f"  {one.id}: {beside['published']:g} {beside['published_unit']} published, {beside['ours']:.4g} "
+            f"  {row.id}: {extra['published']:g} {extra['published_unit']} published, {extra['ours']:.4g} "
             f"ours (step {error:+.1%}); {fits}; {verdict}\n"
         )
     return "".join(lines)
@@ -255,7 +252,7 @@ def searched(record: Record) -> Outcome:
         if known and reference <= best.step_time_s:
             best = dataclasses.replace(best, plan=run.plan, step_time_s=reference)
         row.constant = constant_s(run.system.gpu, run.config, best.plan)
-        row.beside = {
+        row.extra = {
             "plan": changes(Plan(), best.plan),
             "uses": changes(run.plan, best.plan) if known else "",
             "published_plan": bool(known),
@@ -307,8 +304,8 @@ def best_plan(run: Run) -> Best:
 
 def _pinned(plan: Plan) -> Mapping[str, int]:
     """Return the columns that keep the published value."""
-    beside = int(plan.traffic.overlap_tensor)
-    return {"cp": plan.axes.cp, "ep": plan.axes.ep, "schedule": 0, "overlap_tensor": beside, "placement": 0}
+    axes, overlap = plan.axes, int(plan.traffic.overlap_tensor)
+    return {"cp": axes.cp, "ep": axes.ep, "schedule": 0, "overlap_tensor": overlap, "placement": 0}
 
 
 def _tried(run: Run) -> Mapping[str, tuple[int, ...]]:
@@ -335,27 +332,27 @@ def changes(old: Plan, new: Plan) -> str:
 def search_text(outcomes: Sequence[Outcome]) -> str:
     """Return a line for each run: the speed-up of the best plan, and where it differs."""
     lines = ["\nBest plan found, against the published plan (both predicted):\n"]
-    for one in outcomes:
-        if one.predicted is None or one.measured is None:
-            lines.append(f"  {one.id}: {one.skipped}\n")
+    for row in outcomes:
+        if row.predicted is None or row.measured is None:
+            lines.append(f"  {row.id}: {row.skipped}\n")
             continue
-        beside: Mapping[str, Any] = one.beside
-        gain = one.measured / one.predicted - 1.0
-        if not beside["published_plan"]:
-            text = f"{gain:+.1%} against the published rate (no plan published); plan {beside['plan']}"
-        elif not beside["uses"]:
+        extra: Mapping[str, Any] = row.extra
+        gain = row.measured / row.predicted - 1.0
+        if not extra["published_plan"]:
+            text = f"{gain:+.1%} against the published rate (no plan published); plan {extra['plan']}"
+        elif not extra["uses"]:
             text = "the published plan is the best of those tried"
         else:
-            text = f"{gain:+.1%} faster; it has {beside['uses']}"
+            text = f"{gain:+.1%} faster; it has {extra['uses']}"
             text += "" if gain <= FASTER else f" (more than {FASTER:.0%}: what they did not use)"
-        lines.append(f"  {one.id}: {text}; {beside['ranked']:,} plans ranked\n")
+        lines.append(f"  {row.id}: {text}; {extra['ranked']:,} plans ranked\n")
     return "".join(lines)
 
 
 POWER_NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("power_w",), ("reach",))
 """Groups of columns; a table of power has at least one column of each group."""
 HELD = ("scale-up", "nic")
-"""Items of a network's bill that stand in servers."""
+"""Items of a network's bill that are inside servers."""
 ON_BOARD = ("compute", "gpu active", "hbm", "memory static", "gpu idle")
 """Components of a step's energy that an accelerator's own meter counts."""
 
@@ -374,13 +371,11 @@ class Reach(StrEnum):
 def power_outcome(record: Record) -> Outcome:
     """Return the outcome of a row of measured power per accelerator, W."""
     with judged(record, unit="W") as row:
-        row.measured = record.number("power_w", strict=True)
-        if row.measured is None:
-            msg = "nothing measured is given"
-            raise SkipError(msg)
+        row.measured = record.measured("power_w")
         check_provenance(record)
         run = run_of(record)
-        system = run.system.with_(_settings(record))
+        pairs = (pair.partition("=") for pair in record.text("set").split(",") if pair)
+        system = run.system.with_({path: value for path, _, value in pairs})
         found = forecast(system, dataclasses.replace(run.config, name="model"), run.plan)
         reach = _reach(record)
         parts_j = [found.components_j[name] for name in ON_BOARD]
@@ -399,12 +394,6 @@ def _reach(record: Record) -> Reach:
         msg = f"reach {text or 'is empty'}: {nearest(text, tuple(Reach), noun='reach')}"
         raise SkipError(msg)
     return Reach(text)
-
-
-def _settings(record: Record) -> dict[str, float | str]:
-    """Return the changes of the system in a row's column ``set``, value by path."""
-    pairs = (one.partition("=") for one in record.text("set").split(",") if one)
-    return {path: value for path, _, value in pairs}
 
 
 def _outside_w(system: System) -> float:

@@ -189,6 +189,7 @@ def _timed_from_host(record: Record) -> bool:
 
 
 def _measured_s(record: Record, flops: float, peak: float) -> float:
+    """Return the measured time of a kernel: published, or from its rate, or from its share of the peak."""
     value = record.number("time_ms", strict=True)
     if value is not None:
         return to_si("time_s", value, "ms")
@@ -259,12 +260,12 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
     if op in ELEMENTWISE:
         one = gpu.cost(_elementwise(op, m * n * batch, _element_bytes(dtype)))
         return max(one.time_s, gpu.chip.host_launch_s)
-    if op in {ATTENTION_FORWARD, ATTENTION_BACKWARD}:
+    if op in ATTENTION_PASSES:
         products = _attention(fields, m, n, k, batch).products(backward=op == ATTENTION_BACKWARD)
-    elif op in {"matmul", "group_matmul"}:
+    elif op in PRODUCTS:
         products = (_product(fields, m, n, k, batch=batch, dtype=dtype),)
     else:
-        known = ("matmul", "group_matmul", ATTENTION_FORWARD, ATTENTION_BACKWARD, *ELEMENTWISE)
+        known = (*sorted(PRODUCTS, reverse=True), *ATTENTION_PASSES, *ELEMENTWISE)
         msg = f"no kernel is called '{op}'; {nearest(op, known, noun='kernel')}"
         raise ParameterError(msg)
     calls = batch if op == "group_matmul" else 1
@@ -332,7 +333,7 @@ def _elementwise(op: str, elements: int, element_bytes: int) -> Elementwise:
 BOARD_NEEDS = (("gpu",), ("layers",), ("hidden",), ("sequences",), ("tokens_per_s",), ("power_w",))
 """Groups of columns; a table of boards has at least one column of each group."""
 PROMPT_TOKENS = 100
-"""Tokens of a prompt, which nobody published; with none, or twice as many, the mean error changes by less
+"""Tokens of a prompt, which are not published; with none, or twice as many, the mean error changes by less
 than half a point."""
 BUSY_SHARE = 0.5
 """Share of the measured time that kernels must fill: elsewhere the board waits for its host."""
@@ -345,12 +346,8 @@ def board_outcome(record: Record) -> Outcome:
     with judged(record, unit="W") as row:
         check_provenance(record)
         gpu = replace(load_gpu(gpu_of(record.text("gpu"))), alone=True)
-        rate, measured = (record.number(name, strict=True) for name in ("tokens_per_s", "power_w"))
-        sequences = record.number("sequences", strict=True)
-        if rate is None or measured is None or sequences is None:
-            msg = "nothing measured is given"
-            raise SkipError(msg)
-        row.measured, row.constant = measured, gpu.chip.tdp_w
+        rate, power_w, sequences = map(record.measured, ("tokens_per_s", "power_w", "sequences"))
+        row.measured, row.constant = power_w, gpu.chip.tdp_w
         costs = [(count, gpu.cost(one)) for count, one in token_work(record, sequences)]
         step_s, kernels_s = sequences / rate, math.fsum(count * cost.time_s for count, cost in costs)
         if kernels_s < BUSY_SHARE * step_s:

@@ -1,4 +1,4 @@
-"""Hardware, model and plan of a published row; what it leaves out is assumed and noted."""
+"""Hardware, model and plan of a published training run; values that its row lacks are assumed and noted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import math
 import re
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +20,7 @@ from electronic.devices import (
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.validation.rows import Record, SkipError, simplified
+from experiments.validation.rows import REFERENCE, Record, SkipError, simplified
 from heliograph.systems import System
 from heliograph.workload import keys_text
 from simulator.results import default_economics
@@ -39,8 +38,8 @@ USUAL_NETWORK_GB_PER_S = {
     **{"v100": 12.5, "a100": 25.0, "a800": 25.0, "b300": 100.0, "gb300": 100.0},
     **{"gaudi2": 37.5, "gaudi3": 75.0, "trainium1": 6.25, "trainium2": 25.0},
 }
-"""Bandwidth of the card of each accelerator in the vendor's reference systems, GB/s, where it is not 50 (DGX,
-HGX, NVL72; three ports of a Gaudi; an instance's 800 and 3,200 Gb/s shared by 16 Trainium)."""
+"""Bandwidth of an accelerator's network card in the vendor's reference system, GB/s; 50 for those left out.
+Sources: DGX, HGX, NVL72; three ports of a Gaudi; an instance's 800 and 3,200 Gb/s shared by 16 Trainium."""
 OTHER_NAMES = MappingProxyType(
     {
         **dict.fromkeys(("tpu7x", "v7x", "ironwood"), "tpu v7"),
@@ -50,7 +49,7 @@ OTHER_NAMES = MappingProxyType(
         "rtx4090": "rtx 4090",
     }
 )
-"""Other words for accelerators of the table, by word."""
+"""Names of the table by other names of the same accelerator."""
 NETWORKS = (
     (25.0, "connectx-6", "switch-200g", "dr4-200g"),
     (50.0, "connectx-7", "switch-400g", "dr4-400g"),
@@ -61,7 +60,7 @@ OMNI_PATH_SHARE = 0.2
 """Share of Omni-Path's line rate that NCCL reaches: 42 Gb/s of algorithm bandwidth at best in all-reduces of
 4 nodes of 8 A100, hence 82 Gb/s on a bus of 400 (bigscience, experiments/bandwidth, Jean Zay)."""
 VARIANTS = frozenset({"pcie", "nvl"})
-"""Words of a name that denote another variant, which is refused where the table lacks it."""
+"""Words of a name that denote a variant of an accelerator; a variant that the table lacks is refused."""
 
 _TORUS = re.compile(r"torus (?:(\d+) ?x ?)?(\d+) ?x ?(\d+)")
 _OMNI_PATH = re.compile(r"omni-?path|jean zay", re.I)
@@ -210,6 +209,7 @@ def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:
 
 
 def _scale_up(record: Record, gpu_name: str, ranks: int) -> ScaleUp:
+    """Return the scale-up domain of a row's nodes, cut to a size that divides the ranks."""
     domain = load_scale_up(REFERENCE_SYSTEMS[gpu_name].scale_up)
     rate = record.number("intra_node_bw")
     if rate is None:
@@ -230,6 +230,7 @@ def _scale_up(record: Record, gpu_name: str, ranks: int) -> ScaleUp:
 
 
 def _card_gb_per_s(record: Record, gpu_name: str, *, crosses: bool) -> float:
+    """Return the rate of an accelerator's network card; the usual one is noted if traffic crosses nodes."""
     given = record.number("inter_node_bw_per_gpu")
     if given:
         return given
@@ -252,7 +253,7 @@ USUAL_VOCABULARY = 51200
 EXPERT_COLUMNS = ("experts", "num_experts", "n_experts")
 """Columns that may hold the number of experts of a block."""
 VISIT_COLUMNS = ("experts_per_token", "top_k", "topk")
-"""Columns that may hold how many experts a token visits."""
+"""Columns that may hold the number of experts that a token visits."""
 EXPERT_WIDTH_COLUMNS = ("expert_ffn_hidden", "moe_ffn_hidden", "ffn_hidden")
 """Columns that may hold the inner width of an expert."""
 BILLION = 10**9
@@ -260,7 +261,7 @@ BILLION = 10**9
 _MOE_NAMES = re.compile(
     r"mixtral|deepseek|grok|kimi|gpt[ _-]?oss|nemotron_3|_a\d+b\b|moe|switch|\d+x\d+b", re.I
 )
-RECIPES = Path(__file__).parent / "reference" / "recipes.csv"
+RECIPES = REFERENCE / "recipes.csv"
 """Table of the sources' training recipes, with settings that their rows do not state."""
 RECIPE_KEYS = ("source", "model_name", "system", "precision")
 """Columns of a row that a recipe is matched with."""
@@ -390,7 +391,8 @@ def model_of(record: Record, *, pp: int, dropout: bool) -> TransformerConfig:
     WorkloadError
         If the sizes do not fit each other.
     """
-    if _routed(record) and not any(record.text(name) for name in EXPERT_COLUMNS):
+    routed = _MOE_NAMES.search(record.text("model_name")) or (record.whole("ep") or 1) > 1
+    if routed and not any(record.text(name) for name in EXPERT_COLUMNS):
         return mixture_of(record, dropout=dropout)
     hidden = record.needed("hidden")
     gated = _gated(record)
@@ -435,14 +437,10 @@ def model_of(record: Record, *, pp: int, dropout: bool) -> TransformerConfig:
     )
 
 
-def _routed(record: Record) -> bool:
-    return bool(_MOE_NAMES.search(record.text("model_name"))) or (record.whole("ep") or 1) > 1
-
-
 def _gated(record: Record) -> bool:
     text = record.text("ffn_gated").lower()
     if text:
-        return text in {"y", "yes", "true", "1"}
+        return text in YES
     gated = not record.text("model_name").lower().startswith(("gpt", "megatron", "mt-nlg", "bloom", "opt"))
     record.assume(f"feed-forward part {'gated' if gated else 'not gated'}")
     return gated
@@ -674,6 +672,7 @@ def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_by
 
 
 def _degree(record: Record, axis: str) -> int:
+    """Return the ranks of an axis; of context and experts 1 is assumed where the row has none."""
     value = record.whole(axis)
     if value is None:
         if axis in {"tp", "pp"}:
@@ -685,6 +684,7 @@ def _degree(record: Record, axis: str) -> int:
 
 
 def _data_ranks(record: Record, ranks: int, model_ranks: int) -> int:
+    """Return the data-parallel ranks: all ranks over those of a model's copy (`model_ranks`)."""
     if ranks % model_ranks:
         msg = f"tp x pp x cp = {model_ranks} does not divide {ranks} accelerators"
         raise SkipError(msg)
@@ -698,6 +698,7 @@ def _data_ranks(record: Record, ranks: int, model_ranks: int) -> int:
 
 
 def _global_batch(record: Record, slots: int) -> int:
+    """Return the sequences of a batch, rounded to a multiple of those that are run at once (`slots`)."""
     given = record.needed("global_batch_sequences")
     if given % slots:
         rounded = max(1, round(given / slots)) * slots
@@ -707,6 +708,7 @@ def _global_batch(record: Record, slots: int) -> int:
 
 
 def _sequence_parallel(record: Record, tp: int) -> bool:
+    """Return whether tensor-parallel ranks share the sequence between products; assumed from 2023 on."""
     text = record.text("sequence_parallel").lower()
     if text:
         return text in YES and tp > 1
@@ -722,6 +724,7 @@ def _sequence_parallel(record: Record, tp: int) -> bool:
 
 
 def _recompute(record: Record) -> dict[str, Any]:
+    """Return the plan's values on recomputation."""
     text = record.text("recompute").lower()
     if not text:
         return {"recompute": Recompute.NONE}  # or as much as the memory needs: `with_room`
@@ -822,6 +825,7 @@ def attention_of(record: Record) -> Attention:
 
 
 def _year(words: str) -> int | None:
+    """Return the year of an arXiv number, else the latest year named; None if there is neither."""
     arxiv = _ARXIV.search(words)
     if arxiv:
         return 2000 + int(arxiv[1])

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,13 +43,13 @@ from experiments.validation.peers.topoopt import COLUMN, task_graph_outcome
 from experiments.validation.rows import (
     PER_CENT,
     REFERENCE,
-    Beside,
     FileError,
     Outcome,
     Predicted,
     Record,
     Rule,
     SkipError,
+    Supplement,
     check_provenance,
     judged,
     read_records,
@@ -67,6 +67,7 @@ from simulator.topology.scale_up import load_nic
 from simulator.topology.torus import TPU_V4, Torus, regular, twisted
 from simulator.units import BITS_PER_BYTE, to_si
 
+Value = TypeVar("Value")
 SHIPPED = REFERENCE / "network.csv"
 """Table of published networks that ships."""
 MOST_PORTS = 128
@@ -86,7 +87,7 @@ SETTINGS = MappingProxyType(
         "packet": ("packet", "B"),
     }
 )
-"""Numbers that the setting of a rotor network must give as ``sign=value unit``: by name, sign and unit."""
+"""Sign and unit by name of the numbers that ``config`` of a rotor network gives as ``sign=value unit``."""
 
 
 def permutations_of_dense_demand(record: Record, found: re.Match[str]) -> Predicted:
@@ -119,8 +120,8 @@ def permutations_of_dense_demand(record: Record, found: re.Match[str]) -> Predic
     return Predicted(float(permutations_for(parts, float(found[1]) * PER_CENT) if found[1] else len(parts)))
 
 
-def settings(record: Record) -> dict[str, float]:
-    """Return the numbers of a row's setting, in the units of `SETTINGS`.
+def rotor_settings(record: Record) -> dict[str, float]:
+    """Return the numbers that ``config`` of a rotor network gives, in the units of `SETTINGS`.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def settings(record: Record) -> dict[str, float]:
         If one is invalid: not positive, a count that is not whole, a dark time longer than a turn, or a
         payload larger than its packet.
     """
-    found = _set(record, SETTINGS)
+    found = _config_numbers(record, SETTINGS)
     if found["dark"] >= found["lanes"] * found["turn"] or found["payload"] > found["packet"]:
         msg = (
             f"{record.where}: column 'config' has r={found['dark']:g} us, u T_ss="
@@ -141,19 +142,20 @@ def settings(record: Record) -> dict[str, float]:
     return found
 
 
-def _set(record: Record, signs: Mapping[str, tuple[str, str]]) -> dict[str, float]:
+def _config_numbers(record: Record, signs: Mapping[str, tuple[str, str]]) -> dict[str, float]:
+    """Return the numbers of ``config`` by name, from the sign and unit of each (``u=4``, ``r=20 us``)."""
     text, found = record.text("config"), {}
     for name, (sign, unit) in signs.items():
         cell = re.search(rf"\b{sign}=([^\s,]+){' ' + unit if unit else ''}(?=,|$)", text)
         if not cell:
             msg = f"the setting '{text[:60]}' has no {sign}={f'... {unit}' if unit else '...'}"
             raise SkipError(msg)
-        found[name] = _setting(record, sign, cell[1], whole=not unit)
+        found[name] = _positive_number(record, sign, cell[1], whole=not unit)
     return found
 
 
-def _setting(record: Record, sign: str, cell: str, *, whole: bool) -> float:
-    """Return a positive number of a setting, a whole one where things are counted."""
+def _positive_number(record: Record, sign: str, cell: str, *, whole: bool) -> float:
+    """Return the positive number of a sign in ``config``; a whole one if it counts things."""
     try:
         value = float(cell)
     except ValueError:
@@ -173,27 +175,27 @@ def rotor_of(record: Record) -> RotorFabric:
     T_ss is the time between turns of any two lanes, so one lane holds for u T_ss, its dark time included
     (Mellette et al., Opera, NSDI 2020, section 4).
     """
-    has = settings(record)
-    lane = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
-    lanes = int(has["lanes"])
+    setting = rotor_settings(record)
+    lane = to_si("bandwidth_bytes_per_s", setting["rate"] / BITS_PER_BYTE, "GB/s")
+    lanes = int(setting["lanes"])
     return RotorFabric(
-        endpoints=int(has["racks"]),
+        endpoints=int(setting["racks"]),
         scale_up=replace(load_scale_up("nvlink4"), size=1),
         nic=replace(
             load_nic("connectx-7"),
             bandwidth_bytes_per_s=lanes * lane,
-            efficiency=has["payload"] / has["packet"],
+            efficiency=setting["payload"] / setting["packet"],
         ),
         switch=replace(
             load_switch("rotor"),
-            switch_s=to_si("switch_s", has["dark"], "us"),
+            switch_s=to_si("switch_s", setting["dark"], "us"),
             relock_s=0.0,
             control_s=0.0,
-            positions=int(has["racks"]),
+            positions=int(setting["racks"]),
         ),
         optics=replace(load_optics("lane-100g"), bandwidth_bytes_per_s=lane),
         lanes=lanes,
-        hold_ratio=lanes * has["turn"] / has["dark"],
+        hold_ratio=lanes * setting["turn"] / setting["dark"],
     )
 
 
@@ -209,12 +211,12 @@ def _check_share(record: Record) -> None:
 def _duty(record: Record, _: re.Match[str]) -> Predicted:
     """Return the share of a lane's rate that a sender with a full queue uses, in whole packets."""
     _check_share(record)
-    has, fabric = settings(record), rotor_of(record)
-    rate = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
+    setting, fabric = rotor_settings(record), rotor_of(record)
+    rate = to_si("bandwidth_bytes_per_s", setting["rate"] / BITS_PER_BYTE, "GB/s")
     record.assume("lanes that turn one after the other, each end always with a packet; a round counted")
     if not fabric.rotation.turns:
         return Predicted(1.0, "a lane for every matching: nothing turns")
-    carried_bytes = np.mean(round_bytes(fabric.rotation, rate, has["packet"]))
+    carried_bytes = np.mean(round_bytes(fabric.rotation, rate, setting["packet"]))
     duty = float(carried_bytes / (rate * fabric.rotation.slot_s))
     off = fabric.rotation.duty - duty
     return Predicted(duty, f"whole packets alone, {max(off, 0.0):.2%} of time below the law 1 - r / (u T_ss)")
@@ -232,25 +234,27 @@ def _utilisation(record: Record, _: re.Match[str]) -> Predicted:
 
 def _all_to_all(record: Record, _: re.Match[str]) -> Predicted:
     """Return the time of an all-to-all among hosts of different racks, in the unit of the row."""
-    has, fabric = settings(record), rotor_of(record)
+    setting, fabric = rotor_settings(record), rotor_of(record)
     sources, destinations = np.nonzero(~np.eye(fabric.endpoints, dtype=bool))
-    size = has["hosts"] ** 2 * to_si("size_bytes", has["bytes"], "MB")
+    size = setting["hosts"] ** 2 * to_si("size_bytes", setting["bytes"], "MB")
     flows = Flows(axis="", sources=sources, destinations=destinations, size_bytes=size)
     graph = fabric.graph(None)
     loads = fabric.loads(None, flows)
     time_s = size * float((loads.usage / graph.capacity_bytes_per_s[loads.links]).max()) + loads.latency_s
     record.assume("all flows of two racks share their circuit and end together; headers take their part")
     per_unit_s = to_si("time_s", 1.0, record.text("unit") or "s")
-    return Predicted(time_s / per_unit_s, _slot_by_slot(has, fabric, size, per_unit_s))
+    return Predicted(time_s / per_unit_s, _slot_by_slot(setting, fabric, size, per_unit_s))
 
 
-def _slot_by_slot(has: dict[str, float], fabric: RotorFabric, size_bytes: float, per_unit_s: float) -> str:
+def _slot_by_slot(
+    setting: dict[str, float], fabric: RotorFabric, size_bytes: float, per_unit_s: float
+) -> str:
     """Return in words the time of the same all-to-all if it is followed slot by slot and packet by packet."""
-    rate = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
-    if not fabric.rotation.turns or not round_bytes(fabric.rotation, rate, has["packet"]).all():
+    rate = to_si("bandwidth_bytes_per_s", setting["rate"] / BITS_PER_BYTE, "GB/s")
+    if not fabric.rotation.turns or not round_bytes(fabric.rotation, rate, setting["packet"]).all():
         return "ours is fluid"
-    wire_bytes = size_bytes * has["packet"] / has["payload"]
-    mean_s = float(np.mean(completion_s(fabric.rotation, wire_bytes, rate, has["packet"])))
+    wire_bytes = size_bytes * setting["packet"] / setting["payload"]
+    mean_s = float(np.mean(completion_s(fabric.rotation, wire_bytes, rate, setting["packet"])))
     return f"slot by slot and packet by packet {mean_s / per_unit_s:.4g}, mean over pairs; ours is fluid"
 
 
@@ -304,7 +308,7 @@ CARDS = MappingProxyType({"A3 Mega": "200g"})
 FROM_BYTES = 2**30
 """Size from which rows of several nodes are judged: below it the latency of their software counts."""
 KEPT = ("source", "config", "caller", "gpus_per_process")
-"""Columns of a claim on how it was measured."""
+"""Columns that describe the measurement of a claim."""
 _METRIC = r"(?:all-reduce|AR|peak AR)\b.*(?:busbw|time)"
 NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLUMNS))
 """Groups of columns; a table of networks has at least one column of each group."""
@@ -392,17 +396,19 @@ def _hashed(record: Record, _: re.Match[str]) -> Predicted:
 
 def _exchanged(record: Record, match: re.Match[str]) -> Predicted:
     """Return when the last flow of a packet simulator's run arrives on two levels of adaptive switches."""
-    has = _set(record, CLOS_SETTINGS)
-    hosts, down, over = (int(has[name]) for name in ("hosts", "down", "over"))
+    setting = _config_numbers(record, CLOS_SETTINGS)
+    hosts, down, over = (int(setting[name]) for name in ("hosts", "down", "over"))
     if down % over or hosts % down:
         msg = f"{record.where}: leaves of {down} must fill {hosts} hosts, and {over} must divide {down}"
         raise FileError(msg)
-    line = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
+    line = to_si("bandwidth_bytes_per_s", setting["rate"] / BITS_PER_BYTE, "GB/s")
     fabric = FatTree(
         endpoints=hosts,
         scale_up=replace(load_scale_up("nvlink4"), size=1),
         nic=replace(
-            load_nic("connectx-7"), bandwidth_bytes_per_s=line, efficiency=has["payload"] / has["packet"]
+            load_nic("connectx-7"),
+            bandwidth_bytes_per_s=line,
+            efficiency=setting["payload"] / setting["packet"],
         ),
         switch=replace(
             load_packet_switch("switch-400g"), radix=down + down // over, bandwidth_bytes_per_s=line
@@ -416,7 +422,7 @@ def _exchanged(record: Record, match: re.Match[str]) -> Predicted:
         "all-to-all": np.nonzero(~np.eye(hosts, dtype=bool)),
         "incast of two leaves": (down + np.arange(2 * down), np.zeros(2 * down, dtype=np.int64)),
     }[match[1]]
-    size = to_si("size_bytes", has["bytes"], "MB")
+    size = to_si("size_bytes", setting["bytes"], "MB")
     loads = fabric.loads(None, Flows(axis="", sources=sources, destinations=destinations, size_bytes=size))
     capacity = fabric.graph(None).capacity_bytes_per_s[loads.links]
     time_s = size * float((loads.usage / capacity).max()) + loads.latency_s
@@ -437,7 +443,7 @@ CLOS_SETTINGS = MappingProxyType(
         "packet": ("packet", "B"),
     }
 )
-"""Number of a run on leaves and spines -> sign and unit; `down` hosts are below a leaf."""
+"""Sign and unit by name of the numbers of a run on leaves and spines; `down` hosts are below a leaf."""
 SPREADING_RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
         (r"Baidu AIPod$|NVIDIA Spectrum-X$", "hashed flows' share of the line rate$"): _hashed,
@@ -449,10 +455,18 @@ SPREADING_RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
 
 def parameter_of(record: Record) -> str | None:
     """Return the part of our tables whose parameter a row's number is; None if there is none."""
-    system, metric = record.text("system"), record.text("metric")
-    for (system_pattern, metric_pattern), part in PARAMETERS.items():
-        if re.match(system_pattern, system) and re.match(metric_pattern, metric):
-            return part
+    found = _first_fitting(PARAMETERS, record)
+    return None if found is None else found[0]
+
+
+def _first_fitting(
+    values: Mapping[tuple[str, str], Value], record: Record
+) -> tuple[Value, re.Match[str]] | None:
+    """Return the first value whose patterns fit a row's system and metric, with the match of the metric."""
+    for (system, metric), value in values.items():
+        match = re.match(metric, record.text("metric"))
+        if match and re.match(system, record.text("system")):
+            return value, match
     return None
 
 
@@ -591,7 +605,7 @@ def _torus_outcomes(record: Record) -> Iterator[Outcome]:
             raise SkipError(msg)
         yield row
     for column in columns:
-        yield _outcome(record, f"{topology} {column}", _column_of(column), _load_of(column))
+        yield _outcome(record, f"{topology} {column}", partial(_positive, column=column), _load_of(column))
 
 
 def _claim_outcomes(record: Record) -> Iterator[Outcome]:
@@ -599,7 +613,7 @@ def _claim_outcomes(record: Record) -> Iterator[Outcome]:
     name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
     for end in _ends(record):
         which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
-        yield _outcome(end, f"{name or record.where}{which}", _measured_claim, _claim)
+        yield _outcome(end, f"{name or record.where}{which}", _published_value, _predicted_value)
 
 
 def _ends(record: Record) -> list[Record]:
@@ -625,6 +639,7 @@ def _outcome(
     measure: Callable[[Record], float],
     predict: Callable[[Record], Predicted],
 ) -> Outcome:
+    """Return the outcome of a row from its measured and predicted value, with assumptions of its own."""
     own = Record(record.where, record.cells)
     with judged(own, name, unit="1") as row:
         check_provenance(own)
@@ -634,6 +649,7 @@ def _outcome(
 
 
 def _positive(record: Record, column: str) -> float:
+    """Return the positive number of a column; a row without one is an error of the file."""
     value = record.number(column)
     if not value:
         msg = f"{record.where}: column '{column}' is {record.text(column)}; it must be finite and positive"
@@ -641,11 +657,8 @@ def _positive(record: Record, column: str) -> float:
     return value
 
 
-def _column_of(column: str) -> Callable[[Record], float]:
-    return lambda record: _positive(record, column)
-
-
-def _measured_claim(record: Record) -> float:
+def _published_value(record: Record) -> float:
+    """Return the value of a claim, shares as fractions; `SkipError` comes first if no rule predicts it."""
     _rule_of(record)
     value = _positive(record, "value")
     return value * PER_CENT if record.text("unit") == "%" else value
@@ -675,6 +688,8 @@ def torus_of(text: str) -> Torus:
 
 
 def _load_of(column: str) -> Callable[[Record], Predicted]:
+    """Return the function that predicts a quantity of `LOADS` from a row's topology."""
+
     def load(record: Record) -> Predicted:
         torus = torus_of(record.text("topology"))
         record.assume("each pair's traffic shared equally among its shortest step vectors")
@@ -689,31 +704,31 @@ def _run_outcome(record: Record) -> Outcome:
         check_provenance(record)
         row.measured = _positive(record, "cycles_ns") / NS_PER_S
         run = run_of(record)
-        row.beside, row.hint = physical_times(run), f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
+        row.extra, row.hint = physical_times(run), f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
         row.predicted = run.simulated_s()
     return row
 
 
-def _claim(record: Record) -> Predicted:
-    rule, found = _rule_of(record)
-    return rule(record, found)
+def _predicted_value(record: Record) -> Predicted:
+    """Return the prediction of a claim by its rule."""
+    rule, match = _rule_of(record)
+    return rule(record, match)
 
 
 def _rule_of(record: Record) -> tuple[Rule, re.Match[str]]:
-    system, metric = record.text("system"), record.text("metric")
-    for (system_pattern, metric_pattern), rule in RULES.items():
-        found = re.match(metric_pattern, metric)
-        if found and re.match(system_pattern, system):
-            return rule, found
+    """Return the rule of a claim, and the match of its metric; raise `SkipError` if there is none."""
+    if (found := _first_fitting(RULES, record)) is not None:
+        return found
     part = parameter_of(record)
     if part is not None:
         msg = f"a parameter ({part}), which nothing predicts"
         raise SkipError(msg)
-    msg = f"'{metric}' of '{system}' is not modelled"
+    msg = f"'{record.text('metric')}' of '{record.text('system')}' is not modelled"
     raise SkipError(msg)
 
 
-def _machine(name: str) -> Rule:
+def _tpu_v4(name: str) -> Rule:
+    """Return the rule that reads a number of the model of TPU v4, by its field or property."""
     return lambda _record, _found: Predicted(float(getattr(TPU_V4, name)))
 
 
@@ -779,11 +794,11 @@ def _forwarded(record: Record, _: re.Match[str]) -> Predicted:
 
 RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
-        ("TPU v4$", "chips per supercomputer$"): _machine("nodes"),
-        ("TPU v4$", "OCS count$"): _machine("switches"),
+        ("TPU v4$", "chips per supercomputer$"): _tpu_v4("nodes"),
+        ("TPU v4$", "OCS count$"): _tpu_v4("switches"),
         ("TPU v4$", "OCS ports"): _switch_ports,
-        ("TPU v4$", "optical links per cube$"): _machine("links_per_cube"),
-        ("TPU v4$", "fibre strands$"): _machine("fibres"),
+        ("TPU v4$", "optical links per cube$"): _tpu_v4("links_per_cube"),
+        ("TPU v4$", "fibre strands$"): _tpu_v4("fibres"),
         ("TPU v4$", "all-to-all throughput twisted/regular"): _twist_gain,
         ("TPU v4$", r"goodput at (\d+)-chip slices (with|without) OCS$"): _goodput,
         ("TPU twisted-torus", "max directed-edge load"): _link_load,
@@ -811,7 +826,7 @@ RECALLED_CLAIMS = (
         "source": "Wang et al., TopoOpt, NSDI 2023",
     },
 )
-"""Claims that nobody has looked up: they are shown beside the others and counted nowhere."""
+"""Claims quoted from memory: they are shown with the others and counted nowhere."""
 
 
 @cache
@@ -819,14 +834,9 @@ def claims_record() -> list[dict[str, Any]]:
     """Return the claims about cost, power and failures, with assumptions and reasons for differences."""
     modelled = {**COST_RULES, **FAILURE_RULES}
     records = read_records(SHIPPED, needs=NEEDS)
-    own = [record for record in records if _matches(record, modelled)]
+    own = [record for record in records if record.text("system") and _first_fitting(modelled, record)]
     own += [Record(f"recalled:{place}", dict(one)) for place, one in enumerate(RECALLED_CLAIMS, 1)]
     return [found.record() | {"why": found.hint} for one in own for found in outcomes(one)]
-
-
-def _matches(record: Record, modelled: Iterable[tuple[str, str]]) -> bool:
-    system, metric = record.text("system"), record.text("metric")
-    return bool(system) and any(re.match(m, metric) and re.match(s, system) for s, m in modelled)
 
 
 def claims_text(found: Sequence[Mapping[str, Any]]) -> str:
@@ -848,12 +858,12 @@ def claims_text(found: Sequence[Mapping[str, Any]]) -> str:
     return f"{table}\nWhat each rests on, and why it differs:\n{''.join(lines)}"
 
 
-BESIDE = (
-    Beside(name="rings", find=runs_record, text=runs_text),
-    Beside(name="traces", find=lambda _: traces_record(), text=traces_text),
-    Beside(name="claims", find=lambda _: claims_record(), text=claims_text),
-    Beside(name="differences", find=lambda _: differences(), text=differences_text),
-    Beside(name="slices", find=lambda _: slices_record(), text=slices_text),
-    Beside(name="collectives", find=lambda _: collectives.bus_record(), text=collectives.bus_text),
+SUPPLEMENTS = (
+    Supplement(name="rings", find=runs_record, text=runs_text),
+    Supplement(name="traces", find=lambda _: traces_record(), text=traces_text),
+    Supplement(name="claims", find=lambda _: claims_record(), text=claims_text),
+    Supplement(name="differences", find=lambda _: differences(), text=differences_text),
+    Supplement(name="slices", find=lambda _: slices_record(), text=slices_text),
+    Supplement(name="collectives", find=lambda _: collectives.bus_record(), text=collectives.bus_text),
 )
-"""Tables beside the published networks, first that of the runs among the rows."""
+"""Tables below the report of published networks, first that of the runs of ASTRA-sim among the rows."""

@@ -37,7 +37,7 @@ class Spent(StrEnum):
 
 Parts = Mapping[str, BillItem]
 SWITCHING = ("transceiver", "packet switch", "optical lane", "optical switch")
-"""Items between the cards: what the papers call the network."""
+"""Items between the network cards, which the papers call the network."""
 RAIL_ONLY_GPUS = (32768, 65536)
 """Clusters of the rail-only paper's Table II (secondary)."""
 RAIL_ONLY_RADIX = (64, 128, 256)
@@ -70,7 +70,7 @@ PRICES = MappingProxyType(
         "fibres": "fibre_usd",
     }
 )
-"""Parts that a paper counts for an accelerator -> their price."""
+"""Price in `paper_parts` by part that a paper counts for an accelerator."""
 
 
 def paper_parts(name: str) -> Constants:
@@ -84,7 +84,7 @@ def paper_parts(name: str) -> Constants:
 def paper_usd(name: str) -> float:
     """Return the price of `paper_parts` per accelerator, with the paper's prices."""
     parts = paper_parts(name).values
-    return sum(count * parts[PRICES[what]] for what, count in parts.items() if what in PRICES)
+    return sum(count * parts[PRICES[part]] for part, count in parts.items() if part in PRICES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -508,14 +508,14 @@ def _opus_changes(total: Callable[[Parts], float]) -> Mapping[str, float]:
     packet, optical = opus_bills()
     bare_packet, bare_optical = opus_bills(cards=False)
     found = {"as it stands: 400G modules with signal processors at all cards": total(packet) / total(optical)}
-    for name, what in (("lpo-800g", "linear modules"), ("cpo-1600g", "co-packaged optics")):
+    for name, kind in (("lpo-800g", "linear modules"), ("cpo-1600g", "co-packaged optics")):
         module = load_transceiver(name)
         part = CARD_BITS_PER_S / (BITS_PER_BYTE * module.bandwidth_bytes_per_s)
         lanes = replace(
             optical["optical lane"], w_each=part * module.static_w, usd_each=part * module.price_usd
         )
         changed = {**optical, "optical lane": lanes}
-        found[f"{what} at the cards of photonic rails alone"] = total(packet) / total(changed)
+        found[f"{kind} at the cards of photonic rails alone"] = total(packet) / total(changed)
     found["no module at a card counted, on either side"] = total(bare_packet) / total(bare_optical)
     mems = load_switch("palomar-mems")
     port = replace(
@@ -539,11 +539,11 @@ def _sirius_changes() -> Mapping[str, float]:
     }
 
 
-def _tpu_changes(what: Spent) -> Mapping[str, float]:
+def _tpu_changes(spent: Spent) -> Mapping[str, float]:
     """Return the share of TPU v4's optics in its power or its price, by changed assumption."""
     power_w, price_usd = tpu_optics()
     chip, switch = load_gpu("tpu-v4"), load_switch("palomar-mems")
-    if what is Spent.POWER:
+    if spent is Spent.POWER:
         linear_w = TPU_V4.fibres * load_transceiver("lpo-800g").static_w / 2
         linear_w += TPU_V4.switches * switch.static_w
         changes = {
@@ -616,10 +616,12 @@ def differences() -> tuple[Difference, ...]:
 
 def differences_text(found: Iterable[Difference]) -> str:
     """Return differences as a table."""
-    rows, before = [], ""
-    for one in found:
-        label = one.change if one.claim == before else f"{one.claim} ({one.published}): {one.change}"
-        rows.append(ReportRow(label if one.claim != before else f"    {label}", (one.text,)))
-        before = one.claim
+    rows, claim = [], ""
+    for difference in found:
+        label = f"    {difference.change}"
+        if difference.claim != claim:
+            claim = difference.claim
+            label = f"{claim} ({difference.published}): {difference.change}"
+        rows.append(ReportRow(label, (difference.text,)))
     title = "What explains the difference: our bills with one assumption changed at a time"
     return table_text(title, ("ours",), rows, dense=True)

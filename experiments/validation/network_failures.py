@@ -1,4 +1,4 @@
-"""Published failures of training runs, and traces of faults held against a fleet of the table.
+"""PublishedShare failures of training runs, and traces of faults held against a fleet of the table.
 
 The trace of faults does not ship. ``heliograph validate network --data FILE.json`` names it: a list of
 events as `experiments.cost.stranded.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in
@@ -24,6 +24,7 @@ from electronic.fabrics.packets import RailFabric
 from experiments.cost.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
 from experiments.validation.rows import (
     PER_CENT,
+    REFERENCE,
     Outcome,
     Predicted,
     Record,
@@ -73,7 +74,7 @@ HOSTS = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Statistics:
+class FailureStatistics:
     """Failure statistics of the servers of a trace."""
 
     availability: float
@@ -84,7 +85,7 @@ class Statistics:
     """Duration of each fault that ended, shape [F]."""
 
 
-def statistics(events: list[Event], nodes: int) -> Statistics:
+def failure_statistics(events: list[Event], nodes: int) -> FailureStatistics:
     """Return the failure statistics of a trace, from its first event to its last.
 
     Parameters
@@ -113,7 +114,7 @@ def statistics(events: list[Event], nodes: int) -> Statistics:
             down += 0.0 if lasting else event.time - down_since.pop(event.node)
     span = events[-1].time - events[0].time
     down += math.fsum(events[-1].time - start for start in down_since.values())
-    return Statistics(
+    return FailureStatistics(
         availability=1.0 - down / (nodes * span),
         mtbf_s=nodes * span / faults * DAY_S,
         repairs_s=np.array(repairs) * DAY_S,
@@ -128,17 +129,17 @@ def trace_record(path: Path) -> Record:
 def trace_outcomes(record: Record) -> Iterator[Outcome]:
     """Yield the outcomes of a trace: its failure statistics, and the accelerators that its faults strand."""
     path, cluster, hosts = Path(record.text(COLUMN)), Cluster(), load_hosts(FLEET)
-    found = statistics(read_events(path, cluster.nodes), cluster.nodes)
+    found = failure_statistics(read_events(path, cluster.nodes), cluster.nodes)
     assumed = (f"{cluster.nodes} servers, times in days", f"hosts fail as '{FLEET}' of reliability.csv")
-    for one in _host_comparisons(found, hosts):
+    for comparison in _host_comparisons(found, hosts):
         yield Outcome(
-            id=f"{path.name} {one.name}",
+            id=f"{path.name} {comparison.name}",
             source=path.name,
-            unit=one.unit,
-            measured=one.traced,
-            predicted=one.of_fleet,
+            unit=comparison.unit,
+            measured=comparison.traced,
+            predicted=comparison.of_fleet,
             assumed=assumed,
-            hint=one.hint,
+            hint=comparison.hint,
         )
     faults = read_faults(path, cluster)
     drawn = wasted(random_faults(faults.failed, cluster), cluster)
@@ -165,7 +166,7 @@ class _HostComparison(NamedTuple):
     hint: str
 
 
-def _host_comparisons(found: Statistics, hosts: HostReliability) -> Iterator[_HostComparison]:
+def _host_comparisons(found: FailureStatistics, hosts: HostReliability) -> Iterator[_HostComparison]:
     """Yield the statistics that a trace and a fleet have in common."""
     read_off = "the fleet of the table was read off InfiniteHBD's own trace"
     up, fleet_up = found.availability, hosts.availability
@@ -181,13 +182,13 @@ def _host_comparisons(found: Statistics, hosts: HostReliability) -> Iterator[_Ho
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedShare:
     """A published goodput or effective share of time, which figures mark."""
 
     system: str
     """Publication."""
     metric: str
-    """Published quantity."""
+    """PublishedShare quantity."""
     accelerators: int
     """Size of the job."""
     share: float
@@ -197,16 +198,16 @@ class Published:
 
 
 @cache
-def published() -> tuple[Published, ...]:
+def published_shares() -> tuple[PublishedShare, ...]:
     """Return the published shares of the table that ships, of rows that name the size of a job."""
-    records = read_records(Path(__file__).parent / "reference" / "network.csv", needs=NEEDS)
+    records = read_records(REFERENCE / "network.csv", needs=NEEDS)
     found = []
     for record in records:
         metric = record.text("metric")
         size = re.search(r"([\d,]+)[ -](?:GPUs|chip)", f"{metric} {record.text('config')}")
         if record.text("unit") == "%" and size and metric.startswith((EFFECTIVE, "goodput at")):
             found.append(
-                Published(
+                PublishedShare(
                     system=record.text("system"),
                     metric=metric,
                     accelerators=int(size[1].replace(",", "")),
@@ -218,6 +219,7 @@ def published() -> tuple[Published, ...]:
 
 
 def _fleet(record: Record) -> HostReliability:
+    """Return the hosts of a row's publication (`HOSTS`)."""
     name = HOSTS.get(record.text("system"))
     if name is None:
         msg = f"no rate of failures is known of '{record.text('system')}'"
@@ -320,9 +322,9 @@ def slices_record() -> list[dict[str, Any]]:
 def slices_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return the goodput of slices as a table."""
     lines: dict[int, list[str]] = {}
-    for one in found:
-        cells = lines.setdefault(one["chips"], [])
-        cells += [f"{one['with_circuits']:.1%}", f"{one['without_circuits']:.1%}"]
+    for goodput in found:
+        cells = lines.setdefault(goodput["chips"], [])
+        cells += [f"{goodput['with_circuits']:.1%}", f"{goodput['without_circuits']:.1%}"]
     columns = tuple(f"{up:.1%} {how}" for up in AVAILABILITIES for how in ("OCS", "fixed"))
     rows = [ReportRow(f"{chips} chips", tuple(cells)) for chips, cells in lines.items()]
     title = "Goodput of TPU v4's slices by hosts' availability: circuits (OCS), fixed slices"

@@ -70,17 +70,17 @@ OPERATIONS = MappingProxyType(
 TERA = to_si("x_hz", 1.0, "THz")
 """Factor of the prefix tera."""
 KINDS = MappingProxyType({"area": "m^2", "power": "W", "energy": "J", "latency": "s", "peak": "op/s"})
-"""SI unit by the first or last word of a metric."""
-TRY = MappingProxyType(
+"""SI unit of a metric, by its first or last word."""
+SUGGESTED_UNITS = MappingProxyType(
     {"m^2": "mm^2", "W": "mW", "J": "pJ", "s": "ms", "op/s": "TOPS", "op/J": "TOPS/W", "bit": "bit"}
 )
-"""A unit that an error message suggests, by SI unit."""
+"""Unit that an error message suggests, by SI unit."""
 ANOTHER_MODEL = "model"
 """Word behind a number that is another tool's prediction, not the published value."""
 _NUMBER = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?|nan|inf)(?: ([a-z][a-z ]*)| \((\w+)\))?$")
 A_RATIO = "a ratio to another machine, not a number of this one"
 """Reason why a ratio is not predicted."""
-BEYOND = MappingProxyType(
+BEYOND_PARTS = MappingProxyType(
     {
         r"(\S+ ){0,2}accuracy": "an accuracy on recordings that are not here",
         r".*\bvs\b|claims|.*\bEDP\b|.*scaling|.*saving|optimising": A_RATIO,
@@ -88,7 +88,7 @@ BEYOND = MappingProxyType(
         r"photons per": "photons against an accuracy: `heliograph accuracy photons` measures it",
     }
 )
-"""Reasons why no model of a chip gives a metric, by the pattern with which it begins."""
+"""Reason why no model of a chip gives a metric, by the pattern with which the metric begins."""
 UNDISCLOSED = (
     "Taichi|Xu 2021|Feldmann 2021|Homodyne TPU|DxPTA|AWGR|HITOP|Luan|Meyer|Kovaios|Lin 2024|Lightning|"
     "Bandyopadhyay|Tait|DEAP|CrossLight|HolyLight|ADEPT|Mirage|SCATTER|ENLighten|M3ICRO|Shen|"
@@ -112,7 +112,7 @@ OPERATIONS_PER_MAC = 2
 NEEDS = (("system",), ("metric",), ("value",), ("unit",))
 """Groups of columns; a table of photonic accelerators has at least one column of each group."""
 EQUALISED = 1e3
-"""Bandwidth over symbol rate that stands for an equalised modulator, whose pole has no effect."""
+"""Bandwidth over symbol rate of an equalised modulator: so large that its pole has no effect."""
 ZHOU_BANDWIDTH_GHZ = 40.0
 """Bandwidth of the modulators of arXiv:2604.18496: over 40 GHz, abstract."""
 LIGHTNING_GHZ = 4.055
@@ -138,8 +138,8 @@ def published_number(record: Record) -> float:
         found = float(cell)
     except ValueError:
         if cell and not re.search(r"[\s/]", cell):
-            what = f"column 'value' is '{cell[:40]}'"
-            msg = f"{record.where}: {what}, which is no number; write digits, or words"
+            column = f"column 'value' is '{cell[:40]}'"
+            msg = f"{record.where}: {column}, which is no number; write digits, or words"
             raise FileError(msg) from None
         msg = "the cell holds words, a range or several quantities, no single number"
         raise SkipError(msg) from None
@@ -166,7 +166,7 @@ def in_si(record: Record, number: float) -> tuple[str, float]:
     kind = next((word for word in (words[0], words[-1]) if word in KINDS), None)
     if kind and written not in {"", "x", "%"} and unit != KINDS[kind]:
         cell = f"column 'unit' is '{unit_text}'"
-        msg = f"{record.where}: {cell}, which is no unit of {kind}; try {TRY[KINDS[kind]]}"
+        msg = f"{record.where}: {cell}, which is no unit of {kind}; try {SUGGESTED_UNITS[KINDS[kind]]}"
         raise FileError(msg)
     if not unit:
         msg = "neither area, power, energy, time nor operations: a ratio, a share or a count"
@@ -278,7 +278,7 @@ def _groups(record: Record) -> Iterator[Record]:
 
 def beyond_reach(record: Record) -> str | None:
     """Return the reason why parts cannot give a row's number; None if they may."""
-    for pattern, reason in BEYOND.items():
+    for pattern, reason in BEYOND_PARTS.items():
         if re.match(pattern, record.text("metric"), re.IGNORECASE):
             return reason
     ratio = re.fullmatch(r"x( .*)?", record.text("unit")) or re.match(r"[\d.-]+ x ", record.text("value"))
@@ -514,7 +514,7 @@ LAYERED = "crossing_overpass_2017"
 """Named crossing of a chip whose operands run in two layers, silicon and silicon nitride."""
 
 
-def homodyne_processor(record: Record, found: re.Match[str]) -> Predicted:
+def homodyne_processor(record: Record, _: re.Match[str]) -> Predicted:
     """Return peak, efficiency, effective bits or a node's area of a homodyne processor, from our core.
 
     Notes
@@ -590,7 +590,7 @@ TEMPO_BITS, TEMPO_GHZ = 6.0, 5.0
 make its 368.6 TOPS; the rate is not in the abstract, and the number of arrays does not matter."""
 
 
-def slow_light_array(record: Record, found: re.Match[str]) -> Predicted:
+def slow_light_array(record: Record, _: re.Match[str]) -> Predicted:
     """Return the efficiency of an array of its modulators, with our converters of its bits and our light."""
     metric = record.text("metric")
     if metric != "efficiency":
@@ -610,7 +610,7 @@ def slow_light_array(record: Record, found: re.Match[str]) -> Predicted:
     return Predicted(efficiency, f"{hint}; its memory and its light are not told")
 
 
-def two_modulators(record: Record, found: re.Match[str]) -> Predicted:
+def two_modulators(record: Record, _: re.Match[str]) -> Predicted:
     """Return the effective bits of products of two modulators in a row, read by one detector and ADC.
 
     Notes
@@ -630,7 +630,7 @@ def two_modulators(record: Record, found: re.Match[str]) -> Predicted:
     return Predicted(-0.5 * math.log2(12.0 * square), "fibres: drift of bias and polarisation is not here")
 
 
-def netcast_accuracy(record: Record, found: re.Match[str]) -> Predicted:
+def netcast_accuracy(record: Record, _: re.Match[str]) -> Predicted:
     """Return the accuracy of digits read with the stated light, every product executed with its photons."""
     energy = re.match(r"(\d+) aJ", record.text("config"))
     photons = photons_of(to_si("x_j", float(energy[1]), "fJ") / 1e3) if energy else 1.0
@@ -642,14 +642,14 @@ def netcast_accuracy(record: Record, found: re.Match[str]) -> Predicted:
     return Predicted(digit_accuracy(photons), hint)
 
 
-def mesh_of_four(record: Record, found: re.Match[str]) -> Predicted:
+def mesh_of_four(record: Record, _: re.Match[str]) -> Predicted:
     """Return the accuracy of a mesh of four ports and three layers, trained in itself."""
     record.assume("points in two rings, couplers and heaters of our tables; mean of chips and sets of points")
     return Predicted(mesh_accuracy(), "published is 'more than'; their points and tasks are not these")
 
 
-def ring_weights(record: Record, found: re.Match[str]) -> Predicted:
-    """Return the effective bits of a weight that a bank of so many rings holds, from our ring bank."""
+def ring_weights(record: Record, _: re.Match[str]) -> Predicted:
+    """Return the effective bits of a weight in a bank of a number of rings, from our ring bank."""
     rings = re.match(r"(\d+) ring", record.text("config"))
     if record.text("metric") != "effective bits" or not rings:
         msg = "only effective bits of a bank of 'N rings' are modelled"
@@ -663,7 +663,7 @@ def ring_weights(record: Record, found: re.Match[str]) -> Predicted:
     )
 
 
-def programmed_mesh(record: Record, found: re.Match[str]) -> Predicted:
+def programmed_mesh(record: Record, _: re.Match[str]) -> Predicted:
     """Return the effective bits of the matrices that a mesh was set to, from our couplers and heaters."""
     set_to = re.match(r"(\d+) modes, (Haar|permutations)", record.text("config"))
     if record.text("metric") != "effective bits" or not set_to:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heliograph.processes import OnProgress
 from simulator.errors import HeliographError, ParameterError
 from simulator.files import read_text
 
@@ -27,7 +26,7 @@ REFERENCE = Path(__file__).parent / "reference"
 PER_CENT = 0.01
 """One per cent."""
 RECALLED = "recalled"
-"""Provenance of rows that nobody has looked up; they are never judged."""
+"""Provenance of rows that were quoted from memory; they are never predicted."""
 CONSTANT_SHARE = 0.5
 """Share of the peak, or of the line rate, that the trivial prediction assumes of every row; dimensionless."""
 
@@ -130,6 +129,20 @@ class Record:
             raise SkipError(msg)
         return value
 
+    def measured(self, column: str) -> float:
+        """Return a positive number that was measured.
+
+        Raises
+        ------
+        FileError, SkipError
+            As `number`, if strict; also `SkipError` if the row lacks it.
+        """
+        value = self.number(column, strict=True)
+        if value is None:
+            msg = "nothing measured is given"
+            raise SkipError(msg)
+        return value
+
     def assume(self, what: str) -> None:
         """Note an assumption, once."""
         if what not in self.assumed:
@@ -227,8 +240,8 @@ class Outcome:
     """Reason why the row was skipped; None if it was not."""
     hint: str = ""
     """Why a prediction may miss, such as the parts that take most of the time; shown for rows that miss."""
-    beside: Mapping[str, float | bool | str] = field(default_factory=dict)
-    """Further values of the row by column, written to its record."""
+    extra: Mapping[str, float | bool | str] = field(default_factory=dict)
+    """Further values of the row by column, which its record and CSV row have too."""
 
     @property
     def relative_error(self) -> float | None:
@@ -256,23 +269,23 @@ class Outcome:
             "relative_error": self.relative_error,
             "assumed": list(self.assumed),
             "skipped": self.skipped,
-            **self.beside,
+            **self.extra,
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
-    """Further findings of a kind of validation: text below the report, and a JSON file if it has a name."""
+class Supplement:
+    """Table or text below a report that is computed from all outcomes, and its JSON file if it has a name."""
 
     find: Callable[[Sequence[Outcome]], Sequence[Any]] = lambda outcomes: outcomes
-    """Computes the findings, dataclasses or plain data, from all outcomes; by default these themselves."""
+    """Computes the lines, dataclasses or mappings, from all outcomes; by default these themselves."""
     text: Callable[[Sequence[Any]], str]
-    """Formats the findings for the terminal; empty if there are none."""
+    """Formats the lines for the terminal; returns an empty text if there are none."""
     name: str = ""
     """Suffix of the JSON file's name; empty writes none."""
 
     def records(self, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-        """Return the findings as plain data."""
+        """Return the lines as plain data."""
         return [dict(one if isinstance(one, Mapping) else vars(one)) for one in self.find(outcomes)]
 
 
@@ -282,7 +295,7 @@ class Predicted(NamedTuple):
     value: float
     """In SI units, or in that of the row where the rule says so."""
     remark: str = ""
-    """Sentence on what the value rests on, or on why it may miss; shown beside it."""
+    """Sentence on the basis of the value, or on a cause of its error; shown beside it."""
 
 
 Rule = Callable[[Record, re.Match[str]], Predicted]
@@ -323,23 +336,6 @@ def judged(record: Record, name: str | None = None, *, unit: str = "s") -> Itera
     outcome.assumed = tuple(record.assumed)
 
 
-def outcomes_of(
-    records: Sequence[Record],
-    outcomes: Callable[[Record], Iterable[Outcome]],
-    progress: OnProgress | None,
-    *,
-    label: str = "rows",
-    every: int = 1,
-) -> tuple[Outcome, ...]:
-    """Return the outcomes of all rows; progress, if any, is called every `every` rows."""
-    judged_rows: list[Outcome] = []
-    for number, record in enumerate(records, start=1):
-        judged_rows += outcomes(record)
-        if progress is not None and (number % every == 0 or number == len(records)):
-            progress(label, number, len(records))
-    return tuple(judged_rows)
-
-
 def _relative(value: float | None, measured: float | None) -> float | None:
     return None if value is None or measured is None else value / measured - 1.0
 
@@ -350,98 +346,34 @@ class Statistics:
 
     n: int
     """Rows predicted."""
-    mean_abs_error: float | None
+    mean_abs_error: float | None = None
     """Mean of absolute relative errors."""
-    median: float | None
+    median: float | None = None
     """Median of absolute relative errors."""
-    p90: float | None
+    p90: float | None = None
     """Value below which nine of ten absolute relative errors lie, by linear interpolation."""
-    max: float | None
+    max: float | None = None
     """Largest absolute relative error."""
-    bias: float | None
+    bias: float | None = None
     """Mean of relative errors with their sign."""
-    constant_mean_abs_error: float | None
+    constant_mean_abs_error: float | None = None
     """Mean absolute relative error of the trivial prediction on the same rows."""
 
 
 def statistics(outcomes: Iterable[Outcome]) -> Statistics:
     """Return the statistics of the rows that were predicted."""
     rows = [one for one in outcomes if one.relative_error is not None]
-    errors = np.array([one.relative_error for one in rows], dtype=float)
     if not rows:
-        return Statistics(
-            n=0, mean_abs_error=None, median=None, p90=None, max=None, bias=None, constant_mean_abs_error=None
-        )
-    beside = [abs(one.constant_error) for one in rows if one.constant_error is not None]
-    size = np.abs(errors)
+        return Statistics(n=0)
+    errors = np.array([one.relative_error for one in rows], dtype=float)
+    sizes = np.abs(errors)
+    constant = [abs(one.constant_error) for one in rows if one.constant_error is not None]
     return Statistics(
         n=len(rows),
-        mean_abs_error=float(size.mean()),
-        median=float(np.median(size)),
-        p90=float(np.quantile(size, HIGH_QUANTILE)),
-        max=float(size.max()),
+        mean_abs_error=float(sizes.mean()),
+        median=float(np.median(sizes)),
+        p90=float(np.quantile(sizes, HIGH_QUANTILE)),
+        max=float(sizes.max()),
         bias=float(errors.mean()),
-        constant_mean_abs_error=math.fsum(beside) / len(beside) if beside else None,
+        constant_mean_abs_error=math.fsum(constant) / len(constant) if constant else None,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Validation:
-    """Outcomes of one run of ``heliograph validate``."""
-
-    kind: str
-    """Kind of validation, one of `experiments.validation.driver.KINDS`."""
-    outcomes: tuple[Outcome, ...]
-    """Rows in the order of the file."""
-
-    @property
-    def predicted(self) -> tuple[Outcome, ...]:
-        """Rows that were predicted."""
-        return tuple(one for one in self.outcomes if one.relative_error is not None)
-
-    @property
-    def skipped(self) -> tuple[Outcome, ...]:
-        """Rows that were skipped."""
-        return tuple(one for one in self.outcomes if one.skipped is not None)
-
-    @property
-    def far_off(self) -> tuple[Outcome, ...]:
-        """Rows that miss by more than `FAR_OFF`, the worst first."""
-        rows = [one for one in self.predicted if one.far_off]
-        return tuple(sorted(rows, key=lambda one: (-abs(one.relative_error or 0.0), one.id)))
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Sources in the order in which they first appear."""
-        return tuple(dict.fromkeys(one.source for one in self.outcomes))
-
-    def of(self, *sources: str) -> Statistics:
-        """Return the statistics over all rows whose source begins with one of some texts."""
-        return statistics(one for one in self.outcomes if one.source.startswith(sources))
-
-    def by_source(self) -> dict[str, Statistics]:
-        """Return the statistics of each source."""
-        return {
-            source: statistics(one for one in self.outcomes if one.source == source)
-            for source in self.sources
-        }
-
-    def overall(self) -> Statistics:
-        """Return the statistics of all rows."""
-        return statistics(self.outcomes)
-
-    def record(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return {
-            "rows": [one.record() for one in self.outcomes],
-            "by_source": {source: _record(one) for source, one in self.by_source().items()},
-            "overall": _record(self.overall()),
-        }
-
-
-def _record(found: Statistics) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in STATISTICS}
-
-
-STATISTICS: Sequence[str] = tuple(Statistics.__dataclass_fields__)
-"""Names of the statistics, in the order of the report's columns."""

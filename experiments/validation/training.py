@@ -76,7 +76,7 @@ TRAINING = (
 )
 """Columns in which rows of the same training agree; the other columns are its plan."""
 MEMORY_SHARE, CAST = "memory_share", "cast"
-"""Keys of `Outcome.beside`: memory of the fullest rank over that of an accelerator, and whether products have
+"""Keys of `Outcome.extra`: memory of the fullest rank over that of an accelerator, and whether products have
 fewer bits than weights."""
 LEAST_PLANS = 3
 """Fewest plans of a training that are ranked."""
@@ -166,7 +166,7 @@ def outcome(record: Record) -> Outcome:
         system, config, plan = run_of(record)
         found = forecast(system, dataclasses.replace(config, name="model"), plan)
         row.constant = constant_s(system.gpu, config, plan)
-        row.beside = {
+        row.extra = {
             "training": " | ".join(map(record.text, TRAINING)),
             MEMORY_SHARE: _fullest_bytes(config, plan) / system.gpu.memory.capacity_bytes,
             CAST: plan.precision.kind.is_cast,
@@ -206,10 +206,10 @@ def ranking(outcomes: Iterable[Outcome], forecast_of: Callable[[Outcome], float 
         Returns the step time of a row by which plans are ranked; None leaves the row out.
     """
     trainings: dict[Any, list[tuple[float, float]]] = {}
-    for one in outcomes:
-        step_s = forecast_of(one)
-        if one.measured is not None and step_s is not None and "training" in one.beside:
-            trainings.setdefault(one.beside["training"], []).append((one.measured, step_s))
+    for row in outcomes:
+        step_s = forecast_of(row)
+        if row.measured is not None and step_s is not None and "training" in row.extra:
+            trainings.setdefault(row.extra["training"], []).append((row.measured, step_s))
     ranked = [np.array(plans).T for plans in trainings.values() if len(plans) >= LEAST_PLANS]
     if not ranked:
         return None
@@ -253,7 +253,7 @@ def ranking_text(outcomes: Iterable[Outcome]) -> str:
 def refused_text(outcomes: Iterable[Outcome]) -> str:
     """Return in words the number of published plans that the memory model would refuse."""
     shares = {
-        width: [float(one.beside[MEMORY_SHARE]) for one in rows]
+        width: [float(one.extra[MEMORY_SHARE]) for one in rows]
         for width, rows in _by_width(outcomes).items()
         if rows
     }
@@ -269,15 +269,15 @@ def refused_text(outcomes: Iterable[Outcome]) -> str:
 
 
 def _by_width(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
-    rows = [one for one in outcomes if one.predicted is not None and MEMORY_SHARE in one.beside]
+    rows = [row for row in outcomes if row.predicted is not None and MEMORY_SHARE in row.extra]
     return {
-        "16 bits": [one for one in rows if not one.beside[CAST]],
-        "8 or 4": [one for one in rows if one.beside[CAST]],
+        "16 bits": [row for row in rows if not row.extra[CAST]],
+        "8 or 4": [row for row in rows if row.extra[CAST]],
     }
 
 
 def measured_s(record: Record) -> float:
-    """Return the measured step time: published, derived from what was published, or from the throughput.
+    """Return the measured step time: published, derived from published numbers, or from the throughput.
 
     Raises
     ------
@@ -358,12 +358,8 @@ def memory_outcome(record: Record) -> Outcome:
     """Return the outcome of a row of published memory; an invalid cell raises `ParameterError`."""
     share = record.text("unit") in {"1", "%"}
     with judged(record, unit="1" if share else "B") as row:
-        value = record.number("measured", strict=True)
-        if value is None:
-            msg = "nothing measured is given"
-            raise SkipError(msg)
         name = "share" if share else "measured_bytes"
-        row.measured = _in_si(record, name, value)
+        row.measured = _in_si(record, name, record.measured("measured"))
         check_provenance(record)
         quantity = record.text("quantity").lower()
         if quantity not in QUANTITIES:
@@ -393,7 +389,7 @@ def _uninterleaved(record: Record) -> tuple[TransformerConfig, Plan]:
 
 
 def first_stage_activations(record: Record) -> float:
-    """Return the activations of the first stage: those of as many layers as the model has, or more.
+    """Return the activations of the first stage: as large as those of all layers, or more.
 
     References
     ----------

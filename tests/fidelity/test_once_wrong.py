@@ -7,7 +7,7 @@ Others stand with their subjects: direct exchanges of 16 to 64 ranks (`test_circ
 import pytest
 
 import heliograph as hg
-from experiments.hardware import Hardware
+from experiments.hardware import Hardware, Workload
 from experiments.network.flows import FlowsOnFabric
 from experiments.network.links import BySpreading
 from experiments.study import Progress
@@ -89,8 +89,7 @@ def test_hashed_packets_lose_to_circuits_where_gradients_cross_leaves():
     lost = {}
     for fabric in ("fat_tree", "rails"):
         asked = BySpreading(
-            model="llama-3-70b",
-            plan="tp=8,dp=128,zero=1,global_batch=128",
+            workload=Workload(model="llama-3-70b", plan="tp=8,dp=128,zero=1,global_batch=128"),
             queue_pairs=(1, 4, 16),
             seeds=3,
             hardware=Hardware(fabric=fabric),

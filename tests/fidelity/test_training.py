@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import experiments.validation
-from experiments.validation.rows import SkipError, Validation, read_records
+from experiments.validation.driver import Validation
+from experiments.validation.rows import SkipError, read_records
 from experiments.validation.training import NEEDS, forecast, measured_s, outcome, run_of
 
 pytestmark = pytest.mark.slow

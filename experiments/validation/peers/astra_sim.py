@@ -399,7 +399,7 @@ class Shape(StrEnum):
 
 
 class Clock:
-    """Calendar of calls at whole nanoseconds; those of one nanosecond run in the order of scheduling."""
+    """Calendar of calls at whole nanoseconds; calls of one nanosecond run in the order of scheduling."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -426,7 +426,7 @@ class Clock:
 
 
 class RankClock:
-    """Calls of one rank, of which those of one nanosecond run one after another, without other ranks between.
+    """Calendar of one rank: its calls of one nanosecond run one after another, before those of other ranks.
 
     The first call that a rank schedules for a nanosecond sets its place among the ranks in that nanosecond.
     """
@@ -616,7 +616,7 @@ class Mail:
         self._waiting: dict[tuple[int, ...], Call] = {}
         """Receives whose message has not arrived, by key and number."""
         self._arrived: set[tuple[int, ...]] = set()
-        """Messages that nobody has received yet, by key and number."""
+        """Messages that have arrived and are not received yet, by key and number."""
 
     def posted(self, *key: int) -> Call:
         """Register a send; return the function to call when its message arrives."""
@@ -664,7 +664,7 @@ class Rank:
     at_once: int
     """Most chunks of a dimension in progress."""
     mail: Mail | None = None
-    """Matching of messages; None if this rank stands for all."""
+    """Matching of messages; None if this rank represents all."""
     finished_ns: int = 0
     """Time at which the last chunk ended."""
     _queues: dict[int, list[_Chunk]] = field(default_factory=dict)

@@ -45,6 +45,7 @@ from experiments.validation.peers.astra_sim import (
 )
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
 from experiments.validation.rows import (
+    REFERENCE,
     FileError,
     Outcome,
     Record,
@@ -192,9 +193,9 @@ def runs_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     Outcomes of other kinds have no ``wires_s`` beside them.
     """
     found = {
-        one.id: {"run": one.id, "simulated_s": one.predicted, **one.beside}
+        one.id: {"run": one.id, "simulated_s": one.predicted, **one.extra}
         for one in outcomes
-        if "wires_s" in one.beside and one.predicted is not None
+        if "wires_s" in one.extra and one.predicted is not None
     }
     return list(found.values())
 
@@ -202,12 +203,12 @@ def runs_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 def runs_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return `runs_record` as a table by kind of run; empty if there is no run."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
-    for one in found:
-        kinds.setdefault(one["kind"], []).append(one)
+    for run in found:
+        kinds.setdefault(run["kind"], []).append(run)
     rows = []
     for name, runs in sorted(kinds.items()):
-        ratios = [one["simulated_s"] / one["wires_s"] for one in runs]
-        early = sum(one["simulator_beats_ports"] for one in runs)
+        ratios = [run["simulated_s"] / run["wires_s"] for run in runs]
+        early = sum(run["simulator_beats_ports"] for run in runs)
         cells = (f"{len(runs)}", f"{min(ratios):.3f}", f"{max(ratios):.3f}", f"{early}")
         rows.append(ReportRow(name, cells))
     if not rows:
@@ -343,8 +344,8 @@ def _check(run: Run) -> None:
     for refused, reason in reasons:
         if refused:
             raise SkipError(reason)
-    for one in run.dimensions:
-        ranks, method = one.wires.ranks, one.method
+    for dimension in run.dimensions:
+        ranks, method = dimension.wires.ranks, dimension.method
         if method in {Method.HALVING_DOUBLING, Method.DOUBLE_TREE} and ranks & (ranks - 1):
             msg = f"{method.value} pairs ranks by powers of two; {ranks} is none"
             raise SkipError(msg)
@@ -364,14 +365,15 @@ def _check(run: Run) -> None:
 def _events(run: Run) -> float:
     """Return the approximate number of messages times links that are followed."""
     total = 0.0
-    for one in run.dimensions:
-        ranks = one.wires.ranks
+    for dimension in run.dimensions:
+        ranks = dimension.wires.ranks
+        links = ranks / 4 if run.queued and dimension.wires.shape is Shape.RING else 1
         each = {
             Method.RING: ranks * ranks / 2 if run.kind is CollectiveKind.ALL_TO_ALL else 2 * ranks,
-            Method.DIRECT: 2 * ranks * (ranks / 4 if run.queued and one.wires.shape is Shape.RING else 1),
+            Method.DIRECT: 2 * ranks * links,
             Method.HALVING_DOUBLING: 2 * math.log2(ranks) if run.alike else 2 * ranks,
             Method.DOUBLE_TREE: 4,
-        }[one.method]
+        }[dimension.method]
         total += each * run.splits * (1 if run.alike else ranks)
     return total
 
@@ -669,9 +671,9 @@ def settings_of(record: Record) -> Settings:
     """
     topology = record.text("topology")
     if topology not in set(Shape) or record.text("algo") != "ring" or record.text("backend") != "unaware":
-        what = f"algorithm '{record.text('algo')}' on '{topology}', backend '{record.text('backend')}'"
+        run = f"algorithm '{record.text('algo')}' on '{topology}', backend '{record.text('backend')}'"
         known = ", ".join(Shape)
-        msg = f"{what}: only ring algorithms on one {known} whose messages never meet are repeated"
+        msg = f"{run}: only ring algorithms on one {known} whose messages never meet are repeated"
         raise SkipError(msg)
     if (record.whole("active") or 1) > 1:
         msg = "chunks that overlap (active above 1) are not repeated"
@@ -717,11 +719,10 @@ def _shown() -> list[Record]:
     """Return the rows of the traces that ship; none if protobuf is missing to read them."""
     if not is_readable():
         return []
-    table = Path(__file__).parents[1] / "reference" / "network.csv"
-    rows = read_records(table, needs=((COLUMN,),))
+    rows = read_records(REFERENCE / "network.csv", needs=((COLUMN,),))
     shown = [record for record in rows if record.text(COLUMN) and record.text("topology") in ALIKE]
     for record in shown:
-        record.cells[COLUMN] = str(table.parent / record.text(COLUMN))
+        record.cells[COLUMN] = str(REFERENCE / record.text(COLUMN))
     return shown
 
 
@@ -730,8 +731,8 @@ def traces_record() -> list[dict[str, Any]]:
     found = []
     for record in _shown():
         prefix, settings = Path(record.text(COLUMN)), settings_of(record)
-        beside = dataclasses.replace(settings, one_at_a_time=False)
-        quick = dataclasses.replace(beside, memory_bytes_per_ns=math.inf)
+        side_by_side = dataclasses.replace(settings, one_at_a_time=False)
+        quick = dataclasses.replace(side_by_side, memory_bytes_per_ns=math.inf)
         found.append(
             {
                 "trace": prefix.name,
@@ -739,7 +740,7 @@ def traces_record() -> list[dict[str, Any]]:
                 "gigabytes_per_s": settings.gigabytes_per_s,
                 "splits": settings.splits,
                 "simulated_s": max(finishing_ns(prefix, settings)) / NS_PER_S,
-                "groups_beside_each_other_s": max(finishing_ns(prefix, beside)) / NS_PER_S,
+                "groups_beside_each_other_s": max(finishing_ns(prefix, side_by_side)) / NS_PER_S,
                 "and_sums_at_once_s": max(finishing_ns(prefix, quick)) / NS_PER_S,
                 "shared_wires_s": shared_s(prefix, settings, record.needed("npus")),
             }

@@ -82,7 +82,7 @@ SIDE = 28
 
 
 def published_table() -> Table:
-    """Return the constants of published systems: what they were given, not what we hold to be true."""
+    """Return the constants that publications give for their systems; nothing else uses them."""
     return shipped_table(Path(__file__).parent / "parameters" / "published.csv")
 
 
@@ -317,7 +317,10 @@ class MatrixVectorChip:
         }
 
     def _feeding_parts_w(self) -> dict[str, float]:
-        """Return the power of what feeds the converters, on the area of the weights and their DACs."""
+        """Return the power of buffer, wires, serialisers, scaling, control and idle transistors.
+
+        Wires cross the area of the weights and their DACs.
+        """
         table, symbols_per_s = device_table(), self.rate_hz * self.lines
         wire, serialiser = table.build(Wire, "wire"), table.build(Serialiser, "serialiser")
         weight, driver = table.build(Modulator, "mzm_quoted"), table.build(Converter, "tuning_dac")
@@ -490,7 +493,7 @@ def _digits() -> tuple[Classifier, Digits]:
 
 @cache
 def digit_accuracy(photons_per_mac: float) -> float:
-    """Return the accuracy of digits read with so many detected photons per multiplication, 0 to 1.
+    """Return the accuracy of digits at a number of detected photons per multiplication, 0 to 1.
 
     Notes
     -----

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from experiments.validation.peers.chips import current_for, published_table
-from experiments.validation.rows import Beside
+from experiments.validation.rows import Supplement
 from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import noise_of_bits
@@ -35,7 +35,7 @@ DEIT_PATCHES = 196
 JOULES_TO_MILLIJOULES = 1000.0
 """The published attention multiplies by an energy in millijoules once too often; dimensionless."""
 SECONDS_AS_MILLISECONDS = 0.001
-"""By how much a time in seconds shrinks when it is added to milliseconds; dimensionless."""
+"""Factor of a time in seconds that is added as if it were in milliseconds; dimensionless."""
 
 
 class Correction(StrEnum):
@@ -49,7 +49,7 @@ class Correction(StrEnum):
     LIGHT_FROM_SNR = "laser solved for its signal-to-noise ratio"
     """Light grows as 2^b from a fixed sensitivity, instead of with the shot and amplifier noise of b bits."""
     DAC_LAW = "DAC power as 2^b / (b + 1)"
-    """The comment of the rule, and SimPhony, say b + 1; what runs says b."""
+    """The comment of the rule, and SimPhony, have b + 1; the code has b."""
     EFFECTIVE_BITS = "ADC priced by effective bits"
     """An ADC of 6.49 effective bits counts as one of 8, and its energy as linear in bits."""
     ATTENTION_OPERANDS = "attention reads its operands"
@@ -514,7 +514,7 @@ AnyCorrection = Correction | BaselineCorrection
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(ABC):
-    """Size of a baseline, and what it shares with the other and with the machine that it is compared with."""
+    """Ring bank or mesh: size, and the rules that both share."""
 
     attention: ClassVar[bool]
     """Whether products of two activations are done."""
@@ -532,7 +532,7 @@ class Baseline(ABC):
     corrections: frozenset[AnyCorrection] = frozenset()
     """Corrections that are applied; the published mode has none."""
     parts: Constants = field(default_factory=lambda: published_table().constants("lightening_baselines"))
-    """Constants of its own, those of both baselines."""
+    """Constants of both baselines."""
 
     def __post_init__(self) -> None:
         check_range(self, "tiles", "cores", "size", "bits", low=1)
@@ -589,7 +589,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def loading_s(self, loads: int) -> float:
-        """Return the time of so many loads, one after the other."""
+        """Return the time of a number of loads, one after the other."""
 
     @abstractmethod
     def area_parts_m2(self) -> dict[str, float]:
@@ -651,7 +651,7 @@ class BaselineRingBank(Baseline):
         return settings * self.parts.ring_symbol_j + held_s * self.parts.ring_w
 
     def loading_s(self, loads: int) -> float:
-        """Return the time of so many loads, one after the other."""
+        """Return the time of a number of loads, one after the other."""
         if BaselineCorrection.RINGS_SETTLE not in self.corrections:
             return 0.0
         return loads * device_table().build(WeightRing, "weight_ring").settling_s
@@ -741,7 +741,7 @@ class BaselineMesh(Baseline):
         return set_j + heaters * half_wave_w * time_s
 
     def loading_s(self, loads: int) -> float:
-        """Return the time of so many loads, one after the other."""
+        """Return the time of a number of loads, one after the other."""
         return loads * self.parts.interferometer_settling_s
 
     @property
@@ -883,9 +883,7 @@ _MM2_PER_M2 = 1e6
 
 
 def effects(machine: LighteningTransformer, workload: Workload) -> list[dict[str, Any]]:
-    """Return by how much figures change with each correction alone, and with all faults at the end.
-
-    Changes are fractions of the published figure.
+    """Return the relative change of power, energy and time by each correction, and by those of all faults.
 
     Notes
     -----
@@ -902,7 +900,7 @@ def effects(machine: LighteningTransformer, workload: Workload) -> list[dict[str
 
 
 def _figures(machine: LighteningTransformer, workload: Workload) -> dict[str, float]:
-    """Return the power of an accelerator, and what a workload takes."""
+    """Return the power of an accelerator, and energy and time of a workload."""
     cost = total_cost(machine, workload)
     power_w = math.fsum(machine.power_parts_w().values())
     return {"power": power_w, "energy": cost.energy_j, "time": cost.time_s}
@@ -967,8 +965,8 @@ def baselines_text(shown: Sequence[Mapping[str, Any]]) -> str:
 
 def _taken(at_bits: Sequence[Mapping[str, Any]]) -> list[str]:
     cells = [f"{at_bits[0]['area_m2'] * _MM2_PER_M2:.2f} mm2"]
-    for one in at_bits:
-        cells += [f"{one['energy_j'] * _MILLI:.4g} mJ", f"{one['time_s'] * _MILLI:.4g} ms"]
+    for effect in at_bits:
+        cells += [f"{effect['energy_j'] * _MILLI:.4g} mJ", f"{effect['time_s'] * _MILLI:.4g} ms"]
     return cells
 
 
@@ -980,16 +978,16 @@ def _table(
 ) -> str:
     """Return effects as a table: a line for each correction, with its cells at all bits."""
     lines: dict[str, list[Mapping[str, Any]]] = {}
-    for one in shown:
-        lines.setdefault(one["correction"], []).append(one)
+    for effect in shown:
+        lines.setdefault(effect["correction"], []).append(effect)
     rows = [
         ReportRow(label, tuple(cells(at_bits)), section=label == TOGETHER) for label, at_bits in lines.items()
     ]
     return table_text(title, columns, rows, dense=True)
 
 
-BESIDE = (
-    Beside(name="corrections", find=lambda _: shown_effects(), text=corrections_text),
-    Beside(name="baselines", find=lambda _: shown_baseline_effects(), text=baselines_text),
+SUPPLEMENTS = (
+    Supplement(name="corrections", find=lambda _: shown_effects(), text=corrections_text),
+    Supplement(name="baselines", find=lambda _: shown_baseline_effects(), text=baselines_text),
 )
-"""Tables of what putting rules right does, beside the published accelerators."""
+"""Tables of the effect of each correction, below the report of published accelerators."""

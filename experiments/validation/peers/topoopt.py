@@ -72,7 +72,7 @@ class Transport(Checked):
     initial_packets: Positive
     """Window of a new connection, in packets; dimensionless."""
     mark_packets: float
-    """Queue, in packets, beyond which a switch marks what passes; dimensionless."""
+    """Queue, in packets, beyond which a switch marks passing packets; dimensionless."""
     gain: Share
     """Weight of the newest round trip in the memory of marks, 0 to 1; dimensionless."""
 
@@ -88,7 +88,7 @@ load_transport = Shelf(Transport, Path(__file__).parent / "parameters" / "transp
 
 @dataclass(kw_only=True)
 class _Window:
-    """A connection: its window, what it remembers of marks, and what is left to send."""
+    """State of a connection: window, moving average of the marked share, and bytes left to send."""
 
     left_bytes: float
     packets: float
@@ -166,9 +166,9 @@ def _shared(
         queue = own.packets + rival.packets - in_flight
         marked = float(queue > transport.mark_packets)
         part = own.part(transport.packet_bytes)  # it may end within a round trip
-        for one in (own, rival):
-            one.send(transport.packet_bytes, part)
-            one.hear(marked, transport.gain)
+        for connection in (own, rival):
+            connection.send(transport.packet_bytes, part)
+            connection.hear(marked, transport.gain)
         if rival.left_bytes <= 0.0:
             ended_bytes += rival.sent_bytes
             rival = _Window(left_bytes=rival_bytes, packets=transport.initial_packets)
@@ -177,7 +177,7 @@ def _shared(
 
 @dataclass(frozen=True, kw_only=True)
 class Connections(Checked):
-    """Weights of messages that share a link, by how long their connections last."""
+    """Weights with which messages share a link, by the length of their connections."""
 
     transport: Transport
     """Rule of the windows."""
@@ -213,7 +213,7 @@ def _weight(connections: Connections, message_bytes: float) -> float:
 
 
 def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
-    """Return the rows of a CSV, or those of the peer's times if the path is a directory of task graphs.
+    """Return the rows of a CSV; of a directory of task graphs, the rows of the times that ship (`SHIPPED`).
 
     Parameters
     ----------

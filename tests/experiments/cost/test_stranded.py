@@ -10,7 +10,7 @@ from experiments.__main__ import main
 from experiments.cost.goodput import placed_share
 from experiments.cost.stranded import Cluster, Faults, random_faults, read_events, read_faults, wasted
 from experiments.validation.driver import validate
-from experiments.validation.network_failures import statistics
+from experiments.validation.network_failures import failure_statistics
 from simulator.errors import ParameterError
 from simulator.fabric import Splicing
 from simulator.goodput import cubes, domains, load_hosts, ring, stranded_share
@@ -151,7 +151,7 @@ def test_statistics_of_a_trace_are_counted_by_hand(tmp_path):
         (9.0, "fault_start", "b"),
         (10.0, "fault_end", "c"),
     )
-    found = statistics(read_events(path, 4), 4)
+    found = failure_statistics(read_events(path, 4), 4)
     assert found.availability == pytest.approx(1.0 - (3.0 + 1.0 + 1.0) / 40.0)
     assert found.mtbf_s == pytest.approx(40.0 / 5 * 86400)
     np.testing.assert_allclose(np.sort(found.repairs_s) / 86400, [0.0, 1.0, 2.0, 2.0])
@@ -178,8 +178,8 @@ def test_a_trace_drawn_from_the_table_agrees_with_it_and_another_does_not(tmp_pa
         assert abs(rows[name].relative_error) < errors / np.sqrt(faults)
     assert abs(rows["wasted, domains of 72"].relative_error) < 0.1
     slow = [(10.0 * when, kind, name) for when, kind, name in events[:200]]
-    found = statistics(read_events(trace(tmp_path / "slow.json", *slow), 400), 400)
-    fast = statistics(read_events(trace(tmp_path / "fast.json", *events[:200]), 400), 400)
+    found = failure_statistics(read_events(trace(tmp_path / "slow.json", *slow), 400), 400)
+    fast = failure_statistics(read_events(trace(tmp_path / "fast.json", *events[:200]), 400), 400)
     assert found.mtbf_s == pytest.approx(10.0 * fast.mtbf_s)
     assert found.availability == pytest.approx(fast.availability)
     (tmp_path / "t.json").write_text("[]")

@@ -13,8 +13,7 @@ from simulator.errors import ParameterError
 from simulator.topology.clos import Spreading
 
 ASKED = BySpreading(
-    model="llama-3-8b",
-    plan="tp=8,dp=64,zero=1,global_batch=64,sequence_length=2048",
+    workload=Workload(model="llama-3-8b", plan="tp=8,dp=64,zero=1,global_batch=64,sequence_length=2048"),
     queue_pairs=(1, 4, 16),
     seeds=3,
     hardware=Hardware(fabric="fat_tree"),

@@ -106,7 +106,7 @@ def test_partial_recomputation_needs_blocks_that_are_alike():
 def test_best_plan_of_a_run_without_one_fits_and_is_told_with_its_gain():
     outcome = searched(RECORDS["llama-65b"])
     run = unpublished(RECORDS["llama-65b"])
-    plan = parse_plan(outcome.beside["plan"])
+    plan = parse_plan(outcome.extra["plan"])
     assert plan.axes.ranks == run.system.accelerators
     needed = sum(memory_by_kind(run.config, plan, fullest_stage(run.config, plan)).values())
     assert needed <= run.system.gpu.memory.capacity_bytes
@@ -124,10 +124,10 @@ def test_what_a_better_plan_uses_is_told():
         unit="s",
         measured=1.2,
         predicted=1.0,
-        beside={"uses": "pp=6", "published_plan": True, "ranked": 7, "plan": "pp=6"},
+        extra={"uses": "pp=6", "published_plan": True, "ranked": 7, "plan": "pp=6"},
     )
     assert "+20.0% faster; it has pp=6 (more than 15%: what they did not use)" in search_text([outcome])
-    same = replace(outcome, predicted=1.2, beside={**outcome.beside, "uses": ""})
+    same = replace(outcome, predicted=1.2, extra={**outcome.extra, "uses": ""})
     assert "the published plan is the best of those tried" in search_text([same])
 
 

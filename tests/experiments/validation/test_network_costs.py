@@ -15,7 +15,7 @@ from experiments.validation.network_costs import (
     rail_only_savings,
     topoopt_ratio,
 )
-from experiments.validation.network_failures import published
+from experiments.validation.network_failures import published_shares
 from experiments.validation.rows import Record
 
 
@@ -93,7 +93,7 @@ def test_every_claim_says_what_it_rests_on():
 
 
 def test_figures_mark_what_is_published():
-    marks = {(one.system, one.accelerators): one for one in published()}
+    marks = {(one.system, one.accelerators): one for one in published_shares()}
     assert marks["TPU v4", 2048].share == pytest.approx(0.5)
     assert marks["Llama 3 405B", 16384].bound
     assert not marks["ByteRobust", 9600].bound

@@ -6,7 +6,7 @@ from experiments.validation.driver import KINDS
 from experiments.validation.network import claims_record
 from experiments.validation.network_costs import differences, sirius_saving, topoopt_ratio
 
-BESIDE = {one.name: one for one in KINDS["network"].beside}
+SUPPLEMENTS = {one.name: one for one in KINDS["network"].supplements}
 
 
 def of(claim):
@@ -61,17 +61,17 @@ def test_looking_ahead_and_cards_both_make_topoopt_dearer():
 
 def test_the_table_is_among_those_beside_the_rows(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # one line for each row
-    written = BESIDE["differences"].records(())
+    written = SUPPLEMENTS["differences"].records(())
     assert [one["value"] for one in written] == [one.value for one in differences()]
-    text = BESIDE["differences"].text(differences())
+    text = SUPPLEMENTS["differences"].text(differences())
     assert all(one.change in text and one.text in text for one in differences())
 
 
 def test_slices_stand_beside_the_rows_with_circuits_and_without():
     """Jouppi et al., arXiv:2304.01433: half in slices of 2048 chips, three quarters of 3072."""
-    written = BESIDE["slices"].records(())
+    written = SUPPLEMENTS["slices"].records(())
     found = {(one["chips"], one["host_availability"]): one for one in written}
     assert found[2048, 0.99]["with_circuits"] == pytest.approx(0.50, abs=0.005)
     assert found[3072, 0.99]["with_circuits"] == pytest.approx(0.75, abs=0.01)
     assert all(one["with_circuits"] > one["without_circuits"] - 1e-9 for one in written)
-    assert "2048 chips" in BESIDE["slices"].text(written)
+    assert "2048 chips" in SUPPLEMENTS["slices"].text(written)

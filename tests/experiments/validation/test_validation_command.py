@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from experiments.study import document
-from experiments.validation.driver import Validate, Validated, family, report, validate
-from experiments.validation.rows import Outcome, Validation
+from experiments.validation.driver import Validate, Validation, family, validate
+from experiments.validation.rows import Outcome
 from simulator.errors import HeliographError
 from tests import builders
 
@@ -112,14 +112,13 @@ def outcomes(count):
 
 
 def test_the_report_names_rows_that_miss_and_where_their_time_goes():
-    text = report(Validation(kind="training", outcomes=outcomes(3)))
+    (text,) = Validation(kind="training", outcomes=outcomes(3)).report()
     assert "Rows that miss by more than 20% (1)" in text
     assert "row-0  +30%  products 60%" in text
 
 
-def write(validation, directory):
-    study = Validate(kind=validation.kind)
-    found = Validated(validation=validation)
+def write(found, directory):
+    study = Validate(kind=found.kind)
     return found.write(directory, study.record_name("validate"), document("validate", study, found))
 
 
@@ -137,7 +136,7 @@ def test_files_are_written_where_asked(tmp_path):
 def test_nothing_predicted_is_nothing_drawn(tmp_path):
     blank = Outcome(id="a", source="s", unit="s", measured=1.0, skipped="no heads")
     empty = Validation(kind="training", outcomes=(blank,))
-    assert Validated(validation=empty).figure() is None
+    assert empty.figure() is None
     assert [path.suffix for path in write(empty, tmp_path)] == [".json", ".csv"]
 
 
@@ -163,7 +162,7 @@ def test_files_that_cannot_be_written_take_nothing_away(capsys, tmp_path, monkey
         msg = "the disk is full"
         raise HeliographError(msg)
 
-    monkeypatch.setattr("experiments.validation.driver.Validated.write", full)
+    monkeypatch.setattr("experiments.validation.driver.Validation.write", full)
     code, out, err = run(capsys, "memory", "--out", str(tmp_path), *form)
     assert code == 2
     assert "the disk is full" in err

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 
 from experiments.__main__ import main
-from experiments.validation.driver import Validated, family, validate
+from experiments.validation.driver import family, validate
 
 HEADER = "system,metric,value,unit,config,source,provenance,where\n"
 
@@ -113,7 +113,7 @@ def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys,
 @pytest.mark.slow
 def test_the_picture_has_every_row_at_its_source_and_unit():
     found = validate("photonic")
-    figure = Validated(validation=found).figure()
+    figure = found.figure()
     (axes,) = figure.axes
     drawn = [
         line for line in axes.lines if len(line.get_xdata()) and line.get_marker() not in ("None", None, "")

@@ -499,7 +499,7 @@ def planned(training, *steps):
             measured=one,
             predicted=other,
             constant=1.0,
-            beside={"training": training},
+            extra={"training": training},
         )
         for one, other in steps
     ]
@@ -534,21 +534,21 @@ def test_single_plans_are_not_ranked():
 
 def test_rows_alike_but_for_their_plan_are_one_training():
     first, other = outcome(), outcome(tp="1", dp="4", micro_batch="2")
-    assert first.beside["training"] == other.beside["training"]
-    assert outcome(layers="8").beside["training"] != first.beside["training"]
+    assert first.extra["training"] == other.extra["training"]
+    assert outcome(layers="8").extra["training"] != first.extra["training"]
 
 
 def test_plans_that_ran_and_that_memory_refuses_are_counted():
     shares = ((0.9, False), (1.2, False), (1.5, True))
     rows = [
-        Outcome(id="", source="", unit="s", predicted=1.0, beside={MEMORY_SHARE: share, CAST: cast})
+        Outcome(id="", source="", unit="s", predicted=1.0, extra={MEMORY_SHARE: share, CAST: cast})
         for share, cast in shares
     ]
     told = "2 of 3 plans that ran would be refused (1 of 2 in 16 bits, 1 of 1 in 8 or 4)"
     assert told in refused_text(rows)
     assert "needs 1.50 of what there is" in refused_text(rows)
     assert not refused_text([Outcome(id="", source="", unit="s", skipped="no layers")])
-    assert 0.0 < outcome().beside[MEMORY_SHARE]
+    assert 0.0 < outcome().extra[MEMORY_SHARE]
 
 
 def test_a_column_that_is_misspelt_is_told(tmp_path):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from experiments.validation.driver import report, validate
+from experiments.validation.driver import validate
 from experiments.validation.peers.chips import (
     digit_accuracy,
     load_albireo,
@@ -391,7 +391,7 @@ def test_unknown_systems_and_what_no_parts_can_give_say_why(tmp_path):
 def test_every_skipped_row_is_named_below_its_reason(tmp_path):
     path = tmp_path / "chips.csv"
     path.write_text(HEADER + "".join(f"Acme {index},power total,12,W,\n" for index in range(20)))
-    shown = report(validate("photonic", data=path))
+    (shown,) = validate("photonic", data=path).report()
     assert all(f"Acme {index} power total" in shown for index in range(20))
 
 

@@ -27,3 +27,12 @@ def test_runs_of_one_key_are_run_once_and_those_that_are_kept_not_again(tmp_path
     assert len(told) == 2
     assert run([3, 4]) == [{"square": [9]}, {"square": [16]}]
     assert told == [("4", 2, 2)]
+
+
+def test_a_result_that_is_kept_has_its_keys_in_the_order_of_the_run(tmp_path):
+    """Tables of `heliograph accuracy predict` list products in that order."""
+    cache = TrainingCache(tmp_path)
+    cache.store("key", {"qkv": {"output": 1.0, "first operand": 2.0}, "head": {}, "down": {}})
+    found = cache.load("key")
+    assert list(found) == ["qkv", "head", "down"]
+    assert list(found["qkv"]) == ["output", "first operand"]

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import heliograph as hg
-from experiments.compare import Compare, passed_limits
+from experiments.compare import Compare, exceeded_limits
 from heliograph.accuracy.small_gpt import BFLOAT16, FLOAT8, INT8, NVFP4, system_arithmetic
 from heliograph.comparison.comparison import Request, build_systems
 from heliograph.report import report_text
@@ -162,18 +162,18 @@ def test_the_table_has_a_row_for_each_system_within_80_columns(compared):
 
 
 def test_limits_of_light_that_are_passed_stand_once_beneath_the_table(compared):
-    assert passed_limits(compared) == []  # arrays are as large as one packaged laser lights
+    assert exceeded_limits(compared) == []  # arrays are as large as one packaged laser lights
     lit = [one for one in compared.results if one.system.photonic is not None]
     bright = [
         dataclasses.replace(one, system=one.system.with_(integration_symbols=64, laser_power_w=f"{power} W"))
         for one, power in zip((lit[0], lit[0]), (1.2, 0.9), strict=True)
     ]
-    told = passed_limits(dataclasses.replace(compared, results=bright))
+    told = exceeded_limits(dataclasses.replace(compared, results=bright))
     assert any("1.20 W of one source" in " ".join(sentence.split()) for sentence in told)
     assert len(told) == len(set(told))
     assert all(len(line) <= 80 for sentence in told for line in sentence.splitlines())
     electronic = dataclasses.replace(compared, results=compared.results[:2])
-    assert passed_limits(electronic) == []
+    assert exceeded_limits(electronic) == []
 
 
 def test_the_best_systems_are_those_of_the_least_numbers(compared):
