@@ -12,10 +12,11 @@ from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 
 from electronic.devices import GpuChip, VectorEngine, accelerator_names, check_accelerator, load_memory, table
+from simulator.amounts import Matrices
 from simulator.errors import ParameterError, check_range, nearest
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls, weighted
-from simulator.operators import Elementwise, Held, MatMul, Phase
+from simulator.operators import CHUNKED, Elementwise, Held, MatMul, Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,10 +242,10 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
         The product; operands of one byte run at the 8-bit rate, of less at the 4-bit rate, of four at
         the rate for single precision.
     """
-    if product.on_chip:
+    if product.on_chip and product.role not in CHUNKED:
         return _fused(chip, memory, product)
     outputs = product.batch * product.m * product.n
-    stored = outputs * product.moved_per_result
+    stored = 0.0 if Matrices.C in product.on_chip else outputs * product.moved_per_result
     traffic = _traffic_bytes(chip, product)
     share = alignment_share(chip, product)
     best = Work(compute_s=math.inf, memory_s=math.inf, moved_bytes=traffic)
@@ -407,8 +408,9 @@ class Gpu:
     library does; a pipeline fill per wave; what of writing C is not hidden (`store_overlap`) after the main
     loop; rows that are not aligned at a lower rate. The whole is at least as long as its memory traffic
     takes: the operands or ``2 b m n k / sqrt(S)`` elements, whichever is more, for a cache of S elements
-    [1]_. Products inside a fused attention kernel run at that kernel's share of the peak, and an element-wise
-    operator that moves no bytes is part of such a kernel and takes no time.
+    [1]_. Products of a recurrence's chunks are such products, less what stays on chip. Those inside a fused
+    attention kernel run at that kernel's share of the peak, and an element-wise operator that moves no bytes
+    is part of such a kernel and takes no time.
 
     *Power.* An operation takes `energy_j_per_flop` at the full clock. Where that would exceed the power
     limit, the clock falls until the limit is kept (`electronic.gpu`), so a product that leaves units idle

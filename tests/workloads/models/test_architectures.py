@@ -151,7 +151,7 @@ def test_ranks_that_outnumber_the_key_heads_share_them():
     [
         ({"value_dim": 0}, r"go together; give all three or none"),
         ({"experts": 1, "experts_per_token": 1}, r"dense_layers \(2\) needs experts \(1\)"),
-        ({"parallel": True}, "parallel blocks with experts or latent attention are not modelled"),
+        ({"parallel": True}, "parallel blocks with latent attention or a recurrence are not modelled"),
     ],
 )
 def test_impossible_shape_is_refused(change, message):
