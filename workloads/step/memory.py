@@ -432,8 +432,9 @@ def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> f
     each += INT8_BYTES * plan.traffic.quantised_weights + 2 * INT4_BYTES * plan.traffic.quantised_gradients
     largest = sorted({*whole.kinds}, key=lambda kind: config.shapes[kind].layer_parameters)[-1:]
     two = min(2, whole.layers)
-    two_blocks = part_parameters(config, plan, replace(whole, layers=two, kinds=tuple(largest) * two)).total
-    return float(two_blocks * each)
+    dense = max(0, two - (whole.layers - whole.dense))  # where there are not two with experts
+    part = replace(whole, layers=two, dense=dense, kinds=tuple(largest) * two)
+    return float(part_parameters(config, plan, part).total * each)
 
 
 @lru_cache(maxsize=256)
