@@ -277,6 +277,7 @@ class Role(StrEnum):
     MLP_NORM = "mlp.norm"
     MLP_ROUTER = "mlp.router"
     MLP_GATES = "mlp.gates"
+    MLP_LATENT = "mlp.latent"
     MLP_DISPATCH = "mlp.dispatch"
     MLP_SORT = "mlp.sort"
     MLP_GATE_UP = "mlp.gate_up"

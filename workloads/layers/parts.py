@@ -329,37 +329,44 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
 def routed_experts(parts: Parts) -> tuple[Step, ...]:
     """Return the experts of a block from the router to the sum of what they return."""
     config, share = parts.config, parts.share
-    copies = visits(config, share)
-    routed = parts.stream * copies
+    narrow = replace(parts, config=config.in_latent)
+    routed = narrow.stream * visits(config, share)
     scored = parts.stream_tokens * config.experts
+    sizes = (config.hidden, narrow.config.hidden)
+    down, up = (
+        (parts.weighted(Role.MLP_LATENT, m=parts.stream_tokens, k=k, n=n),) if config.expert_latent else ()
+        for k, n in (sizes, sizes[::-1])
+    )
     return (
         parts.weighted(Role.MLP_ROUTER, m=parts.stream_tokens, k=config.hidden, n=config.experts),
         replace(
             parts.elementwise(Role.MLP_GATES, flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
             issued=ROUTING_OPERATORS,
         ),
+        *down,
         replace(
             parts.elementwise(Role.MLP_DISPATCH, flops=0, read=routed, written=routed),
             issued=DISPATCH_OPERATORS,
         ),
         *counts(parts),
-        *exchange(parts, "mlp.dispatch"),
-        *sorting(parts),
-        *region(parts, "mlp.input", enters=True),
-        *parts.feed_forward(
+        *exchange(narrow, "mlp.dispatch"),
+        *sorting(narrow),
+        *region(narrow, "mlp.input", enters=True),
+        *narrow.feed_forward(
             rows=expert_rows(config, share),
             batch=config.experts // share.axes.ep,
             whole=share.axes.whole_experts,
         ),
-        *expert_biases(parts),
-        *region(parts, "mlp.output", enters=False),
-        *sorting(parts),
-        *exchange(parts, "mlp.combine", returns=True),
+        *expert_biases(narrow),
+        *region(narrow, "mlp.output", enters=False),
+        *sorting(narrow),
+        *exchange(narrow, "mlp.combine", returns=True),
         *shared_experts(parts),
         replace(
-            parts.elementwise(Role.MLP_COMBINE, flops=2 * routed, read=routed, written=parts.stream),
+            parts.elementwise(Role.MLP_COMBINE, flops=2 * routed, read=routed, written=narrow.stream),
             issued=COMBINE_OPERATORS,
         ),
+        *up,
     )
 
 

@@ -373,6 +373,9 @@ class TransformerConfig:
     """Experts that each token visits."""
     shared_experts: int = 0
     """Experts that every token visits besides those chosen for it."""
+    expert_latent: int = 0
+    """Width of a latent in which routed experts work, between two products of all tokens (Nemotron 3 Super);
+    0 where they work on the stream."""
     routing_bias: bool = False
     """Whether each expert has a bias that balances the load (DeepSeek-V3)."""
     dense_layers: int = 0
@@ -523,6 +526,9 @@ class TransformerConfig:
                 f"{self.layers} blocks"
             )
             raise WorkloadError(msg)
+        if self.shapes and len(self.kinds_among(0, self.blocks)) < self.blocks:
+            msg = f"{self.name}: predicted_tokens needs a shape with attention and a feed-forward part"
+            raise WorkloadError(msg)
 
     def _check_experts(self) -> None:
         """Raise an error for groups of experts or dense blocks that the model cannot have."""
@@ -640,6 +646,7 @@ class TransformerConfig:
             experts=1,
             experts_per_token=1,
             shared_experts=0,
+            expert_latent=0,
             routing_bias=False,
             dense_layers=0,
             dense_ffn_hidden=0,
@@ -651,17 +658,13 @@ class TransformerConfig:
     def kinds_among(self, start: int, count: int) -> tuple[int, ...]:
         """Return the place in `shapes` of each of `count` blocks from `start` on; none if they do not differ.
 
-        Modules that predict further tokens stand behind the last block, and are like the last that attends.
+        Modules that predict further tokens stand behind the last block, and have attention and a feed-forward
+        part.
         """
         if not self.shapes:
             return ()
-        last = next(
-            kind for kind in reversed((*range(len(self.shapes)), *self.order)) if self._attends_in(kind)
-        )
-        return (*self.order, *(last,) * self.predicted_tokens)[start : start + count]
-
-    def _attends_in(self, kind: int) -> bool:
-        return self.shapes[kind].attends or not any(shape.attends for shape in self.shapes)
+        whole = [kind for kind, shape in enumerate(self.shapes) if shape.attends and shape.feeds]
+        return (*self.order, *whole[-1:] * self.predicted_tokens)[start : start + count]
 
     @property
     def expert_layers(self) -> int:
@@ -714,8 +717,18 @@ class TransformerConfig:
         return wide * self.norm_parameters + narrow * (self.norm_parameters // self.hidden) + sinks
 
     @property
+    def in_latent(self) -> TransformerConfig:
+        """The model as its routed experts see it, whose stream is the latent if they have one."""
+        return replace(self, hidden=self.expert_latent, expert_latent=0) if self.expert_latent else self
+
+    @property
     def expert_matrices(self) -> int:
         """Elements of one expert's (or the dense feed-forward part's) weights, without biases."""
+        return (self.ffn_branches + 1) * (self.expert_latent or self.hidden) * self.ffn_hidden
+
+    @property
+    def shared_matrices(self) -> int:
+        """Elements of one shared expert's weights, without biases."""
         return (self.ffn_branches + 1) * self.hidden * self.ffn_hidden
 
     @property
@@ -731,8 +744,9 @@ class TransformerConfig:
     @property
     def layer_parameters(self) -> int:
         """Parameters of one block, all experts counted."""
-        experts = self.experts + self.shared_experts
-        feed_forward = experts * (self.expert_matrices + self.expert_biases) + self.router_parameters
+        biases = (self.experts + self.shared_experts) * self.expert_biases
+        feed_forward = self.experts * self.expert_matrices + self.shared_experts * self.shared_matrices
+        feed_forward += biases + self.router_parameters + 2 * self.hidden * self.expert_latent
         mixed = self.attention_matrices + self.attention_bias(self.query_width, self.made_width)
         if self.recurrence:
             mixed += self.recurrence.parameters(self.hidden)

@@ -488,7 +488,7 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
 
 SPELLED_ALIKE = 0.87
 """Likeness to a known key from which an unknown one counts as misspelled (`difflib`); a choice: none of the
-keys of 108 published files does."""
+keys of 109 published files does."""
 
 
 def _warn_of_misspellings(in_file: Mapping[str, Any], reader: _Reader) -> None:
@@ -660,6 +660,8 @@ def _with_shapes(reader: _Reader, config: TransformerConfig, family: Family) -> 
     )
     if len(shapes) == 1:
         return replace(shapes[0], predicted_tokens=config.predicted_tokens)
+    if config.predicted_tokens and not any(shape.attends and shape.feeds for shape in shapes):
+        shapes = (*shapes, replace(config, predicted_tokens=0))  # Nemotron 3: attention, then experts
     return replace(config, shapes=shapes, order=tuple(distinct.index(one) for one in places))
 
 
@@ -773,6 +775,7 @@ def _with_experts(reader: _Reader, config: TransformerConfig, family: Family) ->
     return replace(
         config,
         shared_experts=shared,
+        expert_latent=reader.count("moe_latent_size") if family.mixed else 0,
         dense_layers=dense,
         dense_ffn_hidden=reader.whole(("intermediate_size",)) if dense else 0,
         routing_groups=(family.dense_first and reader.count("n_group")) or 1,

@@ -141,8 +141,9 @@ def _stream_bytes(config: TransformerConfig, share: Share) -> float:
     # Norm inputs and outputs; per visit the copy that an expert reads and the one that is combined (2).
     combined = 0 if share.recompute.recompute_activation else width
     stored: float = inputs * width + normed * ((outputs - 1) * width + operand_bytes(share))
-    stored += visits(config, share) * (combined + operand_bytes(share))
-    return share.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
+    routed = visits(config, share) * (combined + operand_bytes(share)) * config.in_latent.hidden
+    latents += 2 * operand_bytes(share) * config.expert_latent
+    return share.tokens * (config.hidden * (stored + masks) + routed + latents + config.experts * LOGIT_BYTES)
 
 
 def _sharded_bytes(config: TransformerConfig, share: Share) -> float:

@@ -151,9 +151,11 @@ def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) ->
     matrices = kept_elements(formats, config.expert_matrices // axes.tp)
     expert = matrices + (config.ffn_branches * inner + config.hidden) * config.mlp_bias
     dense = attention + biases + config.block_norms + config.router_parameters
-    dense += config.shared_experts * expert
+    common = config.shared_experts * kept_elements(formats, config.shared_matrices // axes.tp)
+    common += kept_elements(formats, 2 * config.hidden * config.expert_latent)  # on every rank
+    dense += common + config.shared_experts * (expert - matrices)
     prunes = formats.pruned
-    pruned = prunes * (attention + config.shared_experts * matrices)
+    pruned = prunes * (attention + common)
     if config.experts == 1:
         return RankParameters(dense=dense + expert, pruned=pruned + prunes * matrices)
     if axes.whole_experts:

@@ -10,7 +10,7 @@ import pytest
 
 from heliograph.systems.system import Kind, kind_of
 from simulator.errors import WorkloadError
-from simulator.operators import CHUNKED, Elementwise, MatMul, Phase, Role
+from simulator.operators import CHUNKED, Collective, Elementwise, MatMul, Phase, Role
 from tests.workloads.ideal import EVEN, PLAN, product_flops, run
 from workloads.layers.recurrence import REPEATED
 from workloads.layers.transformer import backward_layer, forward_layer, model_flops
@@ -91,6 +91,22 @@ def test_blocks_of_several_kinds_do_their_work_exactly_under_every_plan(recurren
     chunks = [chunk for stage in range(plan.axes.pp) for chunk in stage_chunks(config, plan, stage)]
     placed = [kind for chunk in chunks for kind in chunk.kinds]
     assert Counter(placed) == Counter(config.order)
+
+
+def test_modules_that_predict_further_tokens_are_attention_and_experts():
+    """Nemotron 3 Super trains two (85.1 GFLOP a token: Megatron-Bridge, 817 TFLOP/s at 9,600 tokens/s)."""
+    lines = (Path(__file__).parents[1] / "models" / "families.jsonl").read_text().splitlines()
+    values = next(
+        one["config"] for one in map(json.loads, lines) if one["name"] == "nemotron-3-super-120b-a12b"
+    )
+    config = from_hugging_face(values | {"num_nextn_predict_layers": 2})
+    plan = Plan.of(sequence_length=8192, global_batch=1, vocabulary_multiple=1)
+    joined = 3 * 2 * (2 * config.hidden**2) * 2  # two products, which the published formula leaves out
+    ours = model_flops(config, plan.share, causal=True) / 8192 - joined
+    assert ours == pytest.approx(817e12 / 9_600, rel=0.01)
+    placed = [chunk.kinds for stage in range(2) for chunk in stage_chunks(config, PLAN.with_(pp=2), stage)]
+    assert [len(kinds) for kinds in placed] == [46, 44]
+    assert all(config.shapes[kind].attends and config.shapes[kind].experts > 1 for kind in placed[1][-2:])
 
 
 @pytest.mark.parametrize("recurrence", KINDS, ids=lambda one: one.kind)
@@ -233,6 +249,24 @@ def test_experts_beside_attention_read_its_norm():
     assert product_flops(step) == step.model_flops
 
 
+def test_experts_in_a_latent_exchange_it_and_every_token_goes_through_both_products():
+    """Nemotron 3 Super; shared experts work on the stream."""
+    plain = replace(EVEN, experts=4, experts_per_token=2, shared_experts=1, vocabulary=512)
+    config, plan = replace(plain, expert_latent=16), PLAN.with_(dp=2, ep=2)
+    step = build_step(config, plan)
+    assert product_flops(step) == step.model_flops
+    held = part_parameters(config, plan, whole_stage(config, plan, 0))
+    assert held.dense + 2 * held.expert == config.parameters
+    saved = 4 * (plain.expert_matrices - config.expert_matrices) - 2 * EVEN.hidden * 16
+    assert plain.layer_parameters - config.layer_parameters == saved
+    wide, narrow = (
+        [one.payload_bytes for one, _ in forward_layer(each, plan.share) if isinstance(one, Collective)]
+        for each in (plain, config)
+    )
+    assert [each / 4 for each in wide] == narrow
+    assert layer_activation_bytes(config, plan.share) < layer_activation_bytes(plain, plan.share)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -271,6 +305,11 @@ def test_impossible_recurrences_are_refused(values, message):
 def test_a_block_is_something_and_every_block_has_a_kind():
     with pytest.raises(WorkloadError, match="a block needs attention, a recurrence or a feed-forward part"):
         replace(EVEN, attends=False, feeds=False)
+    with pytest.raises(
+        WorkloadError, match="predicted_tokens needs a shape with attention and a feed-forward"
+    ):
+        short = replace(mixed(SSD), shapes=mixed(SSD).shapes[:4], order=(0, 1, 2, 3) * 2, layers=8)
+        replace(short, predicted_tokens=1)
     with pytest.raises(WorkloadError, match="order must give one of the 5 shapes for each of the 10 blocks"):
         replace(mixed(SSD), order=(0, 1))
 

@@ -339,7 +339,7 @@ def test_recurrent_blocks_among_others_are_refused_in_one_sentence(kind):
         ("nemotron-h-8b", {"num_hidden_layers": 51}, "num_hidden_layers must be the length of every list"),
         ("nemotron-h-8b", {"mamba_num_heads": "many"}, "mamba_num_heads must be a whole number"),
         ("nemotron-h-8b", {"n_groups": 7}, r"recurrence: key_heads \(7\) must divide heads \(128\)"),
-        ("nemotron-3-nano-30b-a3b", {"moe_latent_size": 1024}, "moe_latent_size must be None: other blocks"),
+        ("nemotron-3-nano-30b-a3b", {"moe_latent_size": "wide"}, "moe_latent_size must be a whole number"),
         ("gemma-4-31b", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input must be 0: other"),
         (
             "gemma-4-31b",
