@@ -600,16 +600,23 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
 
 @lru_cache(maxsize=65536)
 def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
-    """Return the cost of work without a product; what moves nothing is part of the kernel before it."""
+    """Return the cost of work without a product.
+
+    What moves nothing is part of the kernel before it, whose share of the peak tells its time unless its
+    exponentials are counted.
+    """
     moved = operator.read_bytes + operator.written_bytes
+    exponentials_s = operator.exponentials / (
+        gpu.chip.exponentials_per_cycle * gpu.chip.units * gpu.chip.clock_hz
+    )
     work = Work(
-        compute_s=operator.flops / gpu.vector_flop_per_s,
+        compute_s=operator.flops / gpu.vector_flop_per_s + exponentials_s,
         memory_s=gpu.memory.mixed_time_s(moved),
         moved_bytes=moved,
         launches=operator.issued + operator.kernels,
     )
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
-    if not moved:
+    if not moved and not operator.exponentials:
         return Cost(
             time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0, "gpu active": 0.0})
         )

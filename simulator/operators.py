@@ -459,6 +459,8 @@ class Elementwise:
     """Role in a transformer."""
     casts: Role = Role.OTHER
     """Role of the product whose operand it converts to that product's format; OTHER if it is no cast."""
+    exponentials: float = 0.0
+    """Exponentials among the operations of a kernel that also multiplies, for which a GPU has few units."""
     replayed: bool = False
     """Whether it is part of a graph that the host launches as a whole, so that issuing it takes no time."""
 

@@ -175,11 +175,14 @@ def _chunked(parts: Parts, shape: Recurrence, sizes: _Sizes) -> tuple[Step, ...]
     return (
         *(solve if corrects else ()),
         written(parts.product(Role.STATE_SCORES, batch=batch, m=q, k=n, n=q, on_chip=kept)),
-        parts.elementwise(
-            Role.STATE_DECAY,
-            flops=DECAY_FLOPS * pairs * each,
-            read=0 if corrects else pairs * batch * SINGLE_BYTES / parts.width,
-            written=0,
+        replace(
+            parts.elementwise(
+                Role.STATE_DECAY,
+                flops=DECAY_FLOPS * pairs * each,
+                read=0 if corrects else pairs * batch * SINGLE_BYTES / parts.width,
+                written=0,
+            ),
+            exponentials=float(pairs * each),
         ),
         written(parts.product(Role.STATE_UPDATE, batch=batch, m=n, k=q, n=wide, on_chip=Matrices.NONE)),
         # The delta rule hands states on within the kernel that makes them.

@@ -325,6 +325,7 @@ def _mirrored(work: Elementwise) -> Elementwise:
         flops=2 * work.flops,
         read_bytes=work.written_bytes + kept,
         written_bytes=work.read_bytes,
+        exponentials=2 * work.exponentials,
         issued=work.issued,
         kernels=(BACKWARD_KERNELS if work.role is Role.MLP_EXPERT_BIAS else 1) * work.kernels,
     )
