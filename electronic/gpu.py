@@ -22,10 +22,11 @@ from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 
 from electronic.devices import GpuChip, VectorEngine, accelerator_names, check_accelerator, load_memory, table
+from simulator.amounts import Matrices
 from simulator.errors import ParameterError, check_range, nearest
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import NO_PENALTIES, Memory, StepPenalties, has_weight, library_calls
-from simulator.operators import Elementwise, Held, MatMul, Phase
+from simulator.operators import CHUNKED, Elementwise, Held, MatMul, Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,10 +264,10 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> KernelWork:
     -----
     A split product writes and reads partial sums in single precision, `split` for each element of C.
     """
-    if product.on_chip:
+    if product.on_chip and product.role not in CHUNKED:
         return _fused_attention_work(chip, memory, product)
     outputs = product.batch * product.m * product.n
-    result_bytes = outputs * product.moved_per_result
+    result_bytes = 0.0 if Matrices.C in product.on_chip else outputs * product.moved_per_result
     traffic_bytes = _traffic_bytes(chip, product)
     aligned_share = alignment_share(chip, product)
     best = KernelWork(compute_s=math.inf, memory_s=math.inf, moved_bytes=traffic_bytes)
@@ -439,9 +440,10 @@ class Gpu:
     dimension padded to `k_step`; tile and split of the inner dimension chosen for the least time, as a tuned
     library does; the part of writing C that is not hidden (`store_overlap`) after the main loop; rows that
     are not aligned at a lower rate. The whole is at least as long as its memory traffic takes: the operands
-    or ``2 b m n k / sqrt(S)`` elements, whichever is more, for a cache of S elements [1]_. Products inside a
-    fused attention kernel run at that kernel's share of the peak, and an element-wise operator that moves no
-    bytes is part of such a kernel and takes no time.
+    or ``2 b m n k / sqrt(S)`` elements, whichever is more, for a cache of S elements [1]_. Products of a
+    recurrence's chunks are such products, less what stays on chip. Those inside a fused attention kernel run
+    at that kernel's share of the peak, and an element-wise operator that moves no bytes is part of such a
+    kernel and takes no time.
 
     *Power.* An operation takes `energy_j_per_flop` at the full clock. Where that would exceed the power
     limit, the clock falls until the limit is kept (`slowdown`), so a product that leaves units idle in its
@@ -628,15 +630,20 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
 
 @lru_cache(maxsize=65536)
 def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
-    """Return the cost of an element-wise operator; one that moves no bytes is part of a product's kernel."""
+    """Return the cost of an element-wise operator.
+
+    One that moves no bytes is part of a product's kernel, whose share of the peak tells its time unless its
+    exponentials are counted.
+    """
     moved_bytes = operator.read_bytes + operator.written_bytes
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
-    if not moved_bytes:
+    if not moved_bytes and not operator.exponentials:
         return Cost(
             time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0, "gpu active": 0.0})
         )
+    exponentials_per_s = gpu.chip.exponentials_per_cycle * gpu.chip.units * gpu.chip.clock_hz
     work = KernelWork(
-        compute_s=operator.flops / gpu.vector_flop_per_s,
+        compute_s=operator.flops / gpu.vector_flop_per_s + operator.exponentials / exponentials_per_s,
         memory_s=gpu.memory.mixed_time_s(moved_bytes),
         moved_bytes=moved_bytes,
         launches=operator.issued + operator.kernels,

@@ -239,12 +239,31 @@ class Role(StrEnum):
     ATTENTION_SOFTMAX = "attention.softmax"
     ATTENTION_DROPOUT = "attention.dropout"
     ATTENTION_VALUES = "attention.values"
+    ATTENTION_GATE = "attention.gate"
     ATTENTION_OUTPUT = "attention.output"
     ATTENTION_POST_NORM = "attention.post_norm"
     ATTENTION_RESIDUAL = "attention.residual"
+    STATE_INPUT = "state.input"
+    STATE_LATENTS = "state.latents"
+    STATE_CONVOLUTION = "state.convolution"
+    STATE_SELECTED = "state.selected"
+    STATE_SELECTION = "state.selection"
+    STATE_KEYS = "state.keys"
+    STATE_SOLVE = "state.solve"
+    STATE_CORRECTED = "state.corrected"
+    STATE_SCORES = "state.scores"
+    STATE_DECAY = "state.decay"
+    STATE_UPDATE = "state.update"
+    STATE_SCAN = "state.scan"
+    STATE_RECALL = "state.recall"
+    STATE_READ = "state.read"
+    STATE_VALUES = "state.values"
+    STATE_GATE = "state.gate"
+    STATE_OUTPUT = "state.output"
     MLP_NORM = "mlp.norm"
     MLP_ROUTER = "mlp.router"
     MLP_GATES = "mlp.gates"
+    MLP_LATENT = "mlp.latent"
     MLP_DISPATCH = "mlp.dispatch"
     MLP_SORT = "mlp.sort"
     MLP_GATE_UP = "mlp.gate_up"
@@ -290,11 +309,19 @@ SCORES = frozenset(
         Role.ATTENTION_POSITION_SCORES,
         Role.RETRIEVAL_SCORES,
         Role.RETRIEVAL_POSITION_SCORES,
+        Role.STATE_KEYS,
+        Role.STATE_SCORES,
     }
 )
-"""Products of queries with keys, and with encodings of positions."""
-VALUES = frozenset({Role.ATTENTION_VALUES, Role.RETRIEVAL_VALUES})
-"""Products of attention's weights with values."""
+"""Products of queries with keys, of keys with keys, and with encodings of positions."""
+STATES = frozenset(
+    {Role.STATE_CORRECTED, Role.STATE_UPDATE, Role.STATE_RECALL, Role.STATE_READ, Role.STATE_VALUES}
+)
+"""Products of two activations in a recurrence, but for those that make scores."""
+CHUNKED = STATES | {Role.STATE_KEYS, Role.STATE_SCORES}
+"""All products of two activations in a recurrence, whose kernels are not those of attention."""
+VALUES = frozenset({Role.ATTENTION_VALUES, Role.RETRIEVAL_VALUES}) | STATES
+"""Products of attention's weights with values, and those of states."""
 
 
 class CollectiveKind(StrEnum):
@@ -424,6 +451,8 @@ class Elementwise:
     """Role in a transformer."""
     casts: Role = Role.OTHER
     """Role of the product whose operand it converts to that product's format; OTHER if it is no cast."""
+    exponentials: float = 0.0
+    """Exponentials among the operations of a kernel that also multiplies, for which a GPU has few units."""
     replayed: bool = False
     """Whether it is part of a graph that the host launches as a whole, so that issuing it takes no time."""
 

@@ -47,7 +47,7 @@ from optical.execution.precision import predicted
 from simulator.errors import HeliographError, ParameterError
 from simulator.operands.captured import CapturedProduct, captured
 from simulator.operands.statistics import OperandKind, Precision, operands_of, signal_to_noise_db
-from simulator.operators import VALUES, Phase, Role
+from simulator.operators import STATES, VALUES, Phase, Role
 from simulator.parameter_tree import get_at
 from simulator.tables import Status
 from simulator.units import db_from_ratio, ratio_from_db, to_si
@@ -335,6 +335,10 @@ _CAPTURED_AS = {
     Role.ATTENTION_OUTPUT: ("projection",),
     Role.MLP_DOWN: ("down",),
     Role.RETRIEVAL_SCORES: ("scores",),
+    **dict.fromkeys((Role.STATE_KEYS, Role.STATE_SCORES), ("scores",)),
+    **dict.fromkeys(STATES, ("values",)),
+    Role.STATE_INPUT: _SEPARATE,
+    Role.STATE_OUTPUT: ("projection",),
     Role.RETRIEVAL_VALUES: ("values",),
     Role.RETRIEVAL_QKV: _SEPARATE,
     Role.RETRIEVAL_OUTPUT: ("projection",),

@@ -95,13 +95,15 @@ class ModelProduct:
 
 _CAPTURED: Mapping[Role, tuple[str, ...]] = MappingProxyType(
     {
-        **dict.fromkeys((Role.ATTENTION_QKV, Role.RETRIEVAL_QKV), ("qkv", "query", "key", "value")),
+        **dict.fromkeys(
+            (Role.ATTENTION_QKV, Role.RETRIEVAL_QKV, Role.STATE_INPUT), ("qkv", "query", "key", "value")
+        ),
         **dict.fromkeys((Role.ATTENTION_QUERIES, Role.RETRIEVAL_QUERIES), ("query", "qkv")),
         **dict.fromkeys((Role.ATTENTION_KEYS_VALUES, Role.RETRIEVAL_KEYS_VALUES), ("key", "value", "qkv")),
         Role.ATTENTION_LATENTS: ("qkv",),
         **dict.fromkeys(SCORES, ("scores",)),
         **dict.fromkeys(VALUES, ("values",)),
-        **dict.fromkeys((Role.ATTENTION_OUTPUT, Role.RETRIEVAL_OUTPUT), ("projection",)),
+        **dict.fromkeys((Role.ATTENTION_OUTPUT, Role.RETRIEVAL_OUTPUT, Role.STATE_OUTPUT), ("projection",)),
         **dict.fromkeys((Role.MLP_GATE_UP, Role.MLP_UP, Role.MLP_ROUTER, Role.RETRIEVAL_UP), ("up",)),
         **dict.fromkeys((Role.MLP_DOWN, Role.RETRIEVAL_DOWN), ("down",)),
         **dict.fromkeys((Role.HEAD_JOIN, Role.HEAD_LOGITS), ("head",)),

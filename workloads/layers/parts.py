@@ -318,41 +318,55 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
     work, and what they return is exchanged back and summed with the router's weights. With a capacity every
     expert's places are sent and worked on, filled or not (GShard, arXiv:2006.16668, algorithm 1).
     """
-    config, share = parts.config, parts.share
-    copies = visits(config, share)
-    routed = parts.stream * copies
-    scored = parts.stream_tokens * config.experts
     return (
         parts.norm(Role.MLP_NORM),
+        *routed_experts(parts),
+        *parts.norm_after(Role.MLP_POST_NORM),
+        parts.residual(Role.MLP_RESIDUAL),
+    )
+
+
+def routed_experts(parts: Parts) -> tuple[Step, ...]:
+    """Return the experts of a block from the router to the sum of what they return."""
+    config, share = parts.config, parts.share
+    narrow = replace(parts, config=config.in_latent)
+    routed = narrow.stream * visits(config, share)
+    scored = parts.stream_tokens * config.experts
+    sizes = (config.hidden, narrow.config.hidden)
+    down, up = (
+        (parts.weighted(Role.MLP_LATENT, m=parts.stream_tokens, k=k, n=n),) if config.expert_latent else ()
+        for k, n in (sizes, sizes[::-1])
+    )
+    return (
         parts.weighted(Role.MLP_ROUTER, m=parts.stream_tokens, k=config.hidden, n=config.experts),
         replace(
             parts.elementwise(Role.MLP_GATES, flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
             issued=ROUTING_OPERATORS,
         ),
+        *down,
         replace(
             parts.elementwise(Role.MLP_DISPATCH, flops=0, read=routed, written=routed),
             issued=DISPATCH_OPERATORS,
         ),
         *counts(parts),
-        *exchange(parts, "mlp.dispatch"),
-        *sorting(parts),
-        *region(parts, "mlp.input", enters=True),
-        *parts.feed_forward(
+        *exchange(narrow, "mlp.dispatch"),
+        *sorting(narrow),
+        *region(narrow, "mlp.input", enters=True),
+        *narrow.feed_forward(
             rows=expert_rows(config, share),
             batch=config.experts // share.axes.ep,
             whole=share.axes.whole_experts,
         ),
-        *expert_biases(parts),
-        *region(parts, "mlp.output", enters=False),
-        *sorting(parts),
-        *exchange(parts, "mlp.combine", returns=True),
+        *expert_biases(narrow),
+        *region(narrow, "mlp.output", enters=False),
+        *sorting(narrow),
+        *exchange(narrow, "mlp.combine", returns=True),
         *shared_experts(parts),
         replace(
-            parts.elementwise(Role.MLP_COMBINE, flops=2 * routed, read=routed, written=parts.stream),
+            parts.elementwise(Role.MLP_COMBINE, flops=2 * routed, read=routed, written=narrow.stream),
             issued=COMBINE_OPERATORS,
         ),
-        *parts.norm_after(Role.MLP_POST_NORM),
-        parts.residual(Role.MLP_RESIDUAL),
+        *up,
     )
 
 
@@ -466,6 +480,8 @@ def shared_experts(parts: Parts) -> tuple[Step, ...]:
 
 NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
 """Operations of a norm per element: each sum, square, scale and shift counts one."""
+GATE_FLOPS = 4
+"""Operations of a sigmoid per element: sign, exponential, sum, quotient."""
 ROTARY_FLOPS = 3
 """Operations of a rotary position per element: two products and a sum."""
 QUERIES_AND_KEYS = 2
@@ -565,12 +581,13 @@ class Parts:
         elements = int(self.share.tokens * (width or self.config.hidden) * copies)
         return (Boundary(name=name, elements=elements, enters=enters),)
 
-    def attention(self) -> tuple[Step, ...]:
-        """Return the attention half of a block; with ring attention only the rank's own keys."""
+    def attention(self, mixed: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Return the half of a block that mixes tokens by some steps between the edges of its region."""
+        latent = self.config.kv_rank and self.config.attends
         return (
             self.norm(Role.ATTENTION_NORM),
-            *(self.latents() if self.config.kv_rank else self.boundary("attention.input", enters=True)),
-            *self.heads(),
+            *(self.latents() if latent else self.boundary("attention.input", enters=True)),
+            *mixed,
             *self.boundary("attention.output", enters=False),
             *self.norm_after(Role.ATTENTION_POST_NORM),
             self.residual(Role.ATTENTION_RESIDUAL),
@@ -581,13 +598,17 @@ class Parts:
         return (self.norm(role),) if self.config.post_norms else ()
 
     def heads(self) -> tuple[Step, ...]:
-        """Return attention from the input of its tensor-parallel region to the product that leaves it."""
+        """Return attention from the input of its tensor-parallel region to the product that leaves it.
+
+        With ring attention only the rank's own keys.
+        """
         config, share = self.config, self.share
         query_width = config.query_width // share.axes.tp
+        gates = config.gate_width // share.axes.tp
         if config.kv_rank:
             products, rotated = self.from_latents()
         else:
-            width = query_width + share.axes.key_width(config) + share.axes.value_width(config)
+            width = query_width + share.axes.made_width(config) + gates
             products = (self.weighted(Role.ATTENTION_QKV, m=share.tokens, k=config.hidden, n=width),)
             if config.positions is Positions.RELATIVE:
                 length = share.batch.sequence_length
@@ -610,6 +631,7 @@ class Parts:
             *before,
             *self.core_attention(),
             *after,
+            *self.output_gate(share.tokens * gates),
             self.weighted(
                 Role.ATTENTION_OUTPUT,
                 m=share.tokens,
@@ -617,6 +639,14 @@ class Parts:
                 n=config.hidden,
             ),
         )
+
+    def output_gate(self, gates: int) -> tuple[Step, ...]:
+        """Return the product of attention's result with the sigmoids of some gates; none without gates."""
+        if not gates:
+            return ()
+        results = self.share.tokens * self.config.context_width // self.share.axes.tp
+        work = GATE_FLOPS * gates + results
+        return (self.elementwise(Role.ATTENTION_GATE, flops=work, read=results + gates, written=results),)
 
     def latents(self) -> tuple[Step, ...]:
         """Return the products from the stream to the latents of queries, keys and values, and their norms."""
@@ -790,7 +820,7 @@ class Parts:
             self.residual(Role.MLP_RESIDUAL),
         )
 
-    def side_by_side(self) -> tuple[Step, ...]:
+    def side_by_side(self, mixed: tuple[Step, ...]) -> tuple[Step, ...]:
         """Return a block whose halves share their sum and mostly norm and input.
 
         PaLM has one norm (arXiv:2204.02311, section 2), GPT-NeoX two, which it joins in one sum nevertheless
@@ -801,24 +831,28 @@ class Parts:
         if self.config.two_norms:
             first = (self.norm(Role.ATTENTION_NORM), *self.boundary("attention.input", enters=True))
             second = (self.norm(Role.MLP_NORM), *self.boundary("mlp.input", enters=True))
+        edge = self.boundary("block.output", enters=False)
+        feeding = (*self.feed_forward(rows=self.share.tokens), *edge)
+        if self.config.experts > 1:  # each token's sums come back to the rank that has it
+            feeding = (*edge, *routed_experts(self))
         return (
             *first,
-            *self.heads(),
+            *mixed,
             *second,
-            *self.feed_forward(rows=self.share.tokens),
-            *self.boundary("block.output", enters=False),
+            *feeding,
             self.elementwise(
                 Role.BLOCK_RESIDUAL, flops=2 * self.stream, read=3 * self.stream, written=self.stream
             ),
         )
 
-    def block(self) -> tuple[Step, ...]:
-        """Return a whole block."""
+    def block(self, mixed: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Return a whole block, of which some steps mix tokens: attention, a recurrence, both or nothing."""
         if self.config.parallel:
-            return self.kernels(self.side_by_side())
-        return self.kernels(
-            (*self.attention(), *(self.mlp() if self.config.experts == 1 else expert_mlp(self)))
-        )
+            return self.kernels(self.side_by_side(mixed))
+        halves = self.attention(mixed) if mixed else ()
+        if self.config.feeds:
+            halves = (*halves, *(self.mlp() if self.config.experts == 1 else expert_mlp(self)))
+        return self.kernels(halves)
 
     def kernels(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """Return steps as the plan has them: fused, or split into one kernel for each operation."""

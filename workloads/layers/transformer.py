@@ -6,11 +6,13 @@ mirrors them. `model_flops` counts the operations of a step by the conventions o
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from simulator.amounts import Matrices
 from simulator.layout import Axis
 from simulator.operators import (
+    CHUNKED,
     SCORES,
     VALUES,
     Collective,
@@ -24,6 +26,7 @@ from simulator.operators import (
     total_flops,
 )
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
+from workloads.layers.recurrence import REPEATED, recurrent
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parts import (
@@ -41,7 +44,7 @@ from workloads.plan.plan import Plan, Share
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
 """An operator with its number of repeats."""
 
-CORE_ATTENTION = SCORES | VALUES | {Role.ATTENTION_SOFTMAX, Role.RETRIEVAL_SOFTMAX}
+CORE_ATTENTION = frozenset(((SCORES | VALUES) - CHUNKED) | {Role.ATTENTION_SOFTMAX, Role.RETRIEVAL_SOFTMAX})
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
 NORMED = frozenset({Role.ATTENTION_NORM, Role.MLP_NORM, Role.BLOCK_NORM, Role.ATTENTION_LATENT_NORMS})
 """Norms of a block whose outputs may be recomputed."""
@@ -59,17 +62,19 @@ ATTENDED = (
     CORE_ATTENTION
     | PROJECTIONS
     | {
+        *(role for role in Role if role.startswith("state.")),
         Role.ATTENTION_QKV,
         Role.ATTENTION_LATENTS,
         Role.ATTENTION_LATENT_NORMS,
         Role.ATTENTION_QK_NORMS,
+        Role.ATTENTION_GATE,
         Role.ATTENTION_DROPOUT,
         Role.ATTENTION_OUTPUT,
         Role.ATTENTION_POST_NORM,
         Role.ATTENTION_RESIDUAL,
     }
 )
-"""Steps of attention that a captured graph replays."""
+"""Steps of attention, or of the recurrence in its place, that a captured graph replays."""
 GRAPHED = {Graphs.NONE: frozenset[Role](), Graphs.ROUTER: ROUTED, Graphs.ATTENTION: ROUTED | ATTENDED}
 """Roles of the operators that the host replays."""
 CONSTANT_INPUT = frozenset({Role.ATTENTION_POSITIONS, Role.RETRIEVAL_POSITIONS})
@@ -320,6 +325,7 @@ def _mirrored(work: Elementwise) -> Elementwise:
         flops=2 * work.flops,
         read_bytes=work.written_bytes + kept,
         written_bytes=work.read_bytes,
+        exponentials=2 * work.exponentials,
         issued=work.issued,
         kernels=(BACKWARD_KERNELS if work.role is Role.MLP_EXPERT_BIAS else 1) * work.kernels,
     )
@@ -339,7 +345,7 @@ def forward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     pairs, or, with attention=flash, those that a causal mask lets through. Scores on chip are moved by
     neither the softmax nor its two products.
     """
-    steps = Parts(config=config, share=share).block()
+    steps = block_steps(config, share)
     return _replayed(_Lowering(share=share).forward(steps), share)
 
 
@@ -367,7 +373,13 @@ def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     parallelism (the input of each weight gradient) is left out, for Megatron-LM hides it behind the input
     gradient.
     """
-    return _replayed(backward_steps(Parts(config=config, share=share).block(), share), share)
+    return _replayed(backward_steps(block_steps(config, share), share), share)
+
+
+def block_steps(config: TransformerConfig, share: Share) -> tuple[Step, ...]:
+    """Return the forward steps of one block."""
+    parts = Parts(config=config, share=share)
+    return parts.block((*(parts.heads() if config.attends else ()), *recurrent(parts)))
 
 
 def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
@@ -378,13 +390,14 @@ def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
 def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the backward operators of some steps of a block, after those of their recomputation."""
     lowering = _Lowering(share=share)
-    recomputed: tuple[Step, ...] = ()
+    again: frozenset[Role] = REPEATED
     if share.recompute.attention.on_chip:
-        recomputed = tuple(step for step in steps if _role(step) in SCORES)
+        again |= CORE_ATTENTION & SCORES
     elif share.recompute.kind is Recompute.SELECTIVE:
-        recomputed = tuple(step for step in steps if _role(step) in CORE_ATTENTION)
+        again |= CORE_ATTENTION
+    recomputed = tuple(step for step in steps if _role(step) in again)
     if share.recompute.kind is Recompute.FULL:
-        recomputed = (*steps, *recomputed) if share.recompute.attention.on_chip else steps
+        recomputed = (*steps, *recomputed)
     named = recomputed_operators(share)
     by_name = tuple(step for step in steps if _role(step) in named)
     return (*lowering.forward((*by_name, *recomputed)), *lowering.backward(steps))
@@ -507,9 +520,12 @@ def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False
         weight_density=share.precision.weight_density,
         attention_keys=share.recompute.attention_keys,
     ).share
-    layer = _product_flops(forward_layer(config.unbounded, bare), causal=causal)
     windowed = config.windowed_among(0, config.layers)
-    blocks = (config.layers + config.predicted_tokens - config.dense_layers - windowed) * layer
+    kinds = Counter(config.kinds_among(0, config.blocks))
+    plain = config.blocks - config.dense_layers - windowed - kinds.total()
+    blocks = plain * _product_flops(forward_layer(config.unbounded, bare), causal=causal)
+    for kind, count in kinds.items():
+        blocks += count * _product_flops(forward_layer(config.shapes[kind], bare), causal=causal)
     if windowed:
         blocks += windowed * _product_flops(forward_layer(config.windowed, bare), causal=causal)
     if config.dense_layers:

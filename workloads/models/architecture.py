@@ -1,7 +1,8 @@
 """Shape of a transformer, from which every operator and byte of a training step follows.
 
-Also the activation functions of its feed-forward parts with their operations per element, and the shape of
-retrieval (`Retrieval`): RETRO's encoder of neighbours and its cross-attention.
+Also the activation functions of its feed-forward parts with their operations per element, the shape of
+retrieval (`Retrieval`: RETRO's encoder of neighbours and its cross-attention), and that of a part of a block
+which carries a state along the sequence in the place of attention (`Recurrence`).
 """
 
 from __future__ import annotations
@@ -148,6 +149,162 @@ class Retrieval:
         return (2 * self.layers + self.crossings + 1) * self.hidden
 
 
+class State(StrEnum):
+    """Kind of a part of a block that carries a state along the sequence."""
+
+    SSD = "ssd"
+    """Mamba-2: a matrix a head, with one decay a head (arXiv:2405.21060)."""
+    DELTA = "delta"
+    """Gated delta net: what a key recalls is taken off before its value is stored (arXiv:2412.06464)."""
+    CHANNEL_DELTA = "channel delta"
+    """Kimi delta attention: likewise, with a decay for each channel of a key (arXiv:2510.26692)."""
+    LIGHTNING = "lightning"
+    """Lightning attention: as Mamba-2 with fixed decays, a key a head, no convolution (arXiv:2501.08313)."""
+    SELECTIVE = "selective"
+    """Mamba-1: a vector a channel, whose scan is no product (arXiv:2312.00752)."""
+    CONVOLUTION = "convolution"
+    """A gated short convolution alone, whose state is its last tokens (LFM2)."""
+
+    @property
+    def corrects(self) -> bool:
+        """Whether what a key recalls is taken off before its value is stored (the delta rule)."""
+        return self in {State.DELTA, State.CHANNEL_DELTA}
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether chunks of a sequence are worked on in matrix products."""
+        return self not in {State.SELECTIVE, State.CONVOLUTION}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrence:
+    """Part of a block that carries a state along the sequence, alone or beside attention.
+
+    Raises
+    ------
+    WorkloadError
+        If a size is not a whole number, or key heads do not divide heads.
+
+    Notes
+    -----
+    Its size does not grow with the sequence: `state` elements. Chunks are those of the published kernels.
+    """
+
+    kind: State
+    """Kind of state."""
+    heads: int
+    """Heads, each with a state; channels of a Mamba-1 and of a short convolution count as heads of 1."""
+    head_dim: int = 1
+    """Width of a head's values."""
+    key_heads: int = 1
+    """Heads of keys and queries (B and C of a state space), shared by groups of heads."""
+    key_dim: int = 1
+    """Width of a key: rows of a head's state."""
+    convolution: int = 0
+    """Tokens that the short convolution before the state sees; 0 without one."""
+    chunk: int = 1
+    """Tokens of a chunk, within which all pairs are multiplied."""
+    rank: int = 0
+    """Width of the latent of the step size (Mamba-1) or of the gates (Kimi); 0 without one."""
+    biases: bool = False
+    """Whether the products with the stream add a bias."""
+    convolution_bias: bool = False
+    """Whether the convolution adds a bias."""
+    norm: bool = True
+    """Whether the result is normalised; of a Mamba-1, whether step sizes, keys and queries are (Jamba)."""
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "head_dim", "key_heads", "key_dim", "chunk"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                msg = f"recurrence: {name} must be a whole number of at least 1; got {value!r}"
+                raise WorkloadError(msg)
+        if self.heads % self.key_heads:
+            msg = (
+                f"recurrence: key_heads ({self.key_heads}) must divide heads ({self.heads}); "
+                f"try {divisors_phrase(self.heads)}"
+            )
+            raise WorkloadError(msg)
+
+    @property
+    def width(self) -> int:
+        """Width of all heads' values together."""
+        return self.heads * self.head_dim
+
+    @property
+    def key_width(self) -> int:
+        """Width of all keys together, and of all queries."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def state(self) -> int:
+        """Elements of the state of one sequence, at any length."""
+        if self.kind is State.CONVOLUTION:
+            return self.width * (self.convolution - 1)
+        return self.width * self.key_dim
+
+    def parts(self, heads: int, key_heads: int) -> dict[str, int]:
+        """Return the columns of the product with the stream for some heads, by part.
+
+        The parts are ``values``, ``keys`` (and queries), ``gates`` and ``scalars`` (of each head, or the
+        latents of gates); `heads` and `key_heads` are those of a rank.
+        """
+        values, keys = heads * self.head_dim, 2 * key_heads * self.key_dim
+        gates, scalars = {
+            State.SSD: (values, heads),
+            State.DELTA: (values, 2 * heads),
+            State.CHANNEL_DELTA: (0, heads + 2 * self.rank) if self.rank else (values + keys // 2, heads),
+            State.LIGHTNING: (values, 0),
+            State.SELECTIVE: (values, 0),
+            State.CONVOLUTION: (2 * values, 0),
+        }[self.kind]
+        keyed = self.kind.multiplies
+        return {"values": values, "keys": keys if keyed else 0, "gates": gates, "scalars": scalars}
+
+    def convolved(self, heads: int, key_heads: int) -> int:
+        """Return the columns that the short convolution sees, for some heads."""
+        parts = self.parts(heads, key_heads)
+        return parts["values"] + parts["keys"] if self.convolution else 0
+
+    @property
+    def selected(self) -> int:
+        """Columns of a Mamba-1's product that makes step sizes, keys and queries of its values."""
+        return self.rank + 2 * self.key_dim if self.kind is State.SELECTIVE else 0
+
+    def latent_columns(self, heads: int, key_heads: int) -> int:
+        """Return the columns of products from latents, for some heads: step sizes, or decays and gates."""
+        if not self.rank:
+            return 0
+        values = heads * self.head_dim
+        return values if self.kind is State.SELECTIVE else values + key_heads * self.key_dim
+
+    def matrices(self, hidden: int, heads: int, key_heads: int) -> int:
+        """Return the elements of the products' weights for some heads."""
+        stream = sum(self.parts(heads, key_heads).values()) + heads * self.head_dim
+        latent = self.rank * self.latent_columns(heads, key_heads)
+        return hidden * stream + heads * self.head_dim * self.selected + latent
+
+    def vectors(self, hidden: int, heads: int, key_heads: int) -> int:
+        """Return the parameters that no product multiplies, for some heads: decays, taps, norms, biases."""
+        values = heads * self.head_dim
+        taps = (self.convolution + self.convolution_bias) * self.convolved(heads, key_heads)
+        biases = self.biases * (sum(self.parts(heads, key_heads).values()) + hidden)
+        own = {
+            State.SSD: 3 * heads + self.norm * values,
+            State.DELTA: 2 * heads + self.norm * self.head_dim,
+            State.CHANNEL_DELTA: heads + key_heads * self.key_dim + self.norm * self.head_dim,
+            State.LIGHTNING: self.norm * values,
+            State.SELECTIVE: values * (self.key_dim + 2) + self.norm * self.selected,
+            State.CONVOLUTION: 0,
+        }
+        return taps + biases + own[self.kind]
+
+    def parameters(self, hidden: int) -> int:
+        """Return all its parameters, without the norm before it."""
+        sizes = (hidden, self.heads, self.key_heads)
+        return self.matrices(*sizes) + self.vectors(*sizes)
+
+
 MOST_LAYERS = 10_000
 """Most blocks of a model, ten times the deepest published one (DeepNet, arXiv:2203.00555, 1,000 layers)."""
 LARGEST_SIZE = 10**12
@@ -169,6 +326,7 @@ class Positions(StrEnum):
     ROTARY = "rotary"
     ALIBI = "alibi"
     RELATIVE = "relative"
+    NONE = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +373,9 @@ class TransformerConfig:
     """Experts that each token visits."""
     shared_experts: int = 0
     """Experts that every token visits besides those chosen for it."""
+    expert_latent: int = 0
+    """Width of a latent in which routed experts work, between two products of all tokens (Nemotron 3 Super);
+    0 where they work on the stream."""
     routing_bias: bool = False
     """Whether each expert has a bias that balances the load (DeepSeek-V3)."""
     dense_layers: int = 0
@@ -273,6 +434,20 @@ class TransformerConfig:
     a product that joins two streams, a block, and embedding and head once again."""
     retrieval: Retrieval | None = None
     """Retrieved neighbours and their encoder (RETRO); None without retrieval."""
+    output_gates: int = 0
+    """Gates of each head's result, made from the stream: head_dim (Qwen3-Next), 1 (Laguna) or none."""
+    tied_values: bool = False
+    """Whether values are the keys before their norm, without a product of their own (Gemma 4)."""
+    recurrence: Recurrence | None = None
+    """Part of a block that carries a state along the sequence; None without one."""
+    attends: bool = True
+    """Whether a block has attention; beside a recurrence both read one norm (Falcon-H1)."""
+    feeds: bool = True
+    """Whether a block has a feed-forward part; one without either is that part alone (Nemotron-H)."""
+    shapes: tuple[TransformerConfig, ...] = ()
+    """Models of each kind of block, where blocks differ in more than windows and dense first ones."""
+    order: tuple[int, ...] = ()
+    """With `shapes`, the one of each block."""
 
     def __repr__(self) -> str:
         """Return the shape, without values that are the default."""
@@ -289,6 +464,7 @@ class TransformerConfig:
         self._check_halves()
         self._check_attention()
         self._check_experts()
+        self._check_shapes()
         if not 0 <= self.predicted_tokens <= self.layers or (self.predicted_tokens and self.retrieval):
             msg = (
                 f"{self.name}: predicted_tokens ({self.predicted_tokens}) must be from 0 to layers "
@@ -327,7 +503,7 @@ class TransformerConfig:
     def _check_attention(self) -> None:
         """Raise an error for latents or windows of which some sizes lack."""
         latent = (self.kv_rank, self.rope_dim, self.value_dim)
-        if any((*latent, self.query_rank)) and not all(latent):
+        if any((self.kv_rank, self.rope_dim, self.query_rank)) and not all(latent):
             msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
             raise WorkloadError(msg)
         if bool(self.window) != bool(self.window_every) or (self.window and self.kv_rank):
@@ -335,6 +511,23 @@ class TransformerConfig:
                 f"{self.name}: window ({self.window}) and window_every ({self.window_every}) go together, "
                 "without latent attention; give both or none"
             )
+            raise WorkloadError(msg)
+
+    def _check_shapes(self) -> None:
+        """Raise an error for blocks of nothing, and for kinds of blocks that do not name every block."""
+        if not (self.attends or self.recurrence or self.feeds):
+            msg = f"{self.name}: a block needs attention, a recurrence or a feed-forward part"
+            raise WorkloadError(msg)
+        if self.shapes and (
+            len(self.order) != self.layers or not {*self.order} <= {*range(len(self.shapes))}
+        ):
+            msg = (
+                f"{self.name}: order must give one of the {len(self.shapes)} shapes for each of the "
+                f"{self.layers} blocks"
+            )
+            raise WorkloadError(msg)
+        if self.shapes and len(self.kinds_among(0, self.blocks)) < self.blocks:
+            msg = f"{self.name}: predicted_tokens needs a shape with attention and a feed-forward part"
             raise WorkloadError(msg)
 
     def _check_experts(self) -> None:
@@ -360,8 +553,8 @@ class TransformerConfig:
 
     def _check_halves(self) -> None:
         """Raise an error for halves of a block that cannot stand side by side."""
-        if self.parallel and (self.experts > 1 or self.kv_rank):
-            msg = f"{self.name}: parallel blocks with experts or latent attention are not modelled"
+        if self.parallel and (self.kv_rank or self.recurrence):
+            msg = f"{self.name}: parallel blocks with latent attention or a recurrence are not modelled"
             raise WorkloadError(msg)
         if self.two_norms and not self.parallel:
             msg = f"{self.name}: two_norms is of parallel blocks, for others have two; leave it out"
@@ -390,9 +583,22 @@ class TransformerConfig:
     @property
     def attention_matrices(self) -> int:
         """Elements of one block's attention weights, without biases."""
+        if not self.attends:
+            return 0
         if not self.kv_rank:
-            return 2 * self.hidden * (self.query_width + self.kv_width) + self.position_matrix
+            columns = self.query_width + self.made_width + self.gate_width + self.context_width
+            return self.hidden * columns + self.position_matrix
         return self.hidden * (self.latent_width + self.context_width) + self.latent_matrices
+
+    @property
+    def made_width(self) -> int:
+        """Width of keys and values that products make."""
+        return self.key_width + (0 if self.tied_values else self.value_width)
+
+    @property
+    def gate_width(self) -> int:
+        """Gates of attention's result."""
+        return self.heads * self.output_gates
 
     @property
     def position_matrix(self) -> int:
@@ -418,29 +624,54 @@ class TransformerConfig:
     @property
     def value_width(self) -> int:
         """Width of all values as attention reads them."""
-        return self.heads * self.value_dim if self.kv_rank else self.kv_width
+        if self.kv_rank:
+            return self.heads * self.value_dim
+        return self.kv_heads * (self.value_dim or self.head_dim)
 
     @property
     def context_width(self) -> int:
         """Width of attention's result, the input of its output product."""
-        return self.heads * self.value_dim if self.kv_rank else self.query_width
+        return self.heads * (self.value_dim or self.head_dim)
 
     @property
     def dense(self) -> TransformerConfig:
         """The model with its blocks without experts only."""
         blocks = self.windowed if self._windows_before(self.dense_layers) else self.unbounded
+        return blocks.without_experts(self.dense_ffn_hidden or self.ffn_hidden)
+
+    def without_experts(self, ffn_hidden: int) -> TransformerConfig:
+        """Return the model with a dense feed-forward part of an inner width."""
         return replace(
-            blocks,
+            self,
             experts=1,
             experts_per_token=1,
             shared_experts=0,
+            expert_latent=0,
             routing_bias=False,
             dense_layers=0,
             dense_ffn_hidden=0,
             routing_groups=1,
             chosen_groups=1,
-            ffn_hidden=self.dense_ffn_hidden or self.ffn_hidden,
+            ffn_hidden=ffn_hidden,
         )
+
+    def kinds_among(self, start: int, count: int) -> tuple[int, ...]:
+        """Return the place in `shapes` of each of `count` blocks from `start` on; none if they do not differ.
+
+        Modules that predict further tokens stand behind the last block, and have attention and a feed-forward
+        part.
+        """
+        if not self.shapes:
+            return ()
+        whole = [kind for kind, shape in enumerate(self.shapes) if shape.attends and shape.feeds]
+        return (*self.order, *whole[-1:] * self.predicted_tokens)[start : start + count]
+
+    @property
+    def expert_layers(self) -> int:
+        """Blocks with experts."""
+        if self.shapes:
+            return sum(self.shapes[kind].experts > 1 for kind in self.order)
+        return self.layers - self.dense_layers if self.experts > 1 else 0
 
     @property
     def windowed(self) -> TransformerConfig:
@@ -478,14 +709,26 @@ class TransformerConfig:
     @property
     def block_norms(self) -> int:
         """Parameters of one block's norms, and its attention sinks."""
-        narrow = self.query_rank + self.kv_rank + (2 * self.head_dim if self.qk_norm else 0)
-        wide = (1 if self.shares_norm else 2) * (2 if self.post_norms else 1)
-        sinks = self.heads if self.sinks else 0
+        qk = 2 * self.head_dim if self.qk_norm and self.attends else 0
+        narrow = self.query_rank + self.kv_rank + qk if self.attends else 0
+        halves = (self.attends or self.recurrence is not None) + self.feeds
+        wide = (1 if self.shares_norm else halves) * (2 if self.post_norms else 1)
+        sinks = self.heads if self.sinks and self.attends else 0
         return wide * self.norm_parameters + narrow * (self.norm_parameters // self.hidden) + sinks
+
+    @property
+    def in_latent(self) -> TransformerConfig:
+        """The model as its routed experts see it, whose stream is the latent if they have one."""
+        return replace(self, hidden=self.expert_latent, expert_latent=0) if self.expert_latent else self
 
     @property
     def expert_matrices(self) -> int:
         """Elements of one expert's (or the dense feed-forward part's) weights, without biases."""
+        return (self.ffn_branches + 1) * (self.expert_latent or self.hidden) * self.ffn_hidden
+
+    @property
+    def shared_matrices(self) -> int:
+        """Elements of one shared expert's weights, without biases."""
         return (self.ffn_branches + 1) * self.hidden * self.ffn_hidden
 
     @property
@@ -501,12 +744,17 @@ class TransformerConfig:
     @property
     def layer_parameters(self) -> int:
         """Parameters of one block, all experts counted."""
-        attention_bias = (
-            self.query_width + 2 * self.kv_width
-        ) * self.qkv_bias + self.hidden * self.output_bias
-        experts = self.experts + self.shared_experts
-        feed_forward = experts * (self.expert_matrices + self.expert_biases) + self.router_parameters
-        return self.attention_matrices + attention_bias + feed_forward + self.block_norms
+        biases = (self.experts + self.shared_experts) * self.expert_biases
+        feed_forward = self.experts * self.expert_matrices + self.shared_experts * self.shared_matrices
+        feed_forward += biases + self.router_parameters + 2 * self.hidden * self.expert_latent
+        mixed = self.attention_matrices + self.attention_bias(self.query_width, self.made_width)
+        if self.recurrence:
+            mixed += self.recurrence.parameters(self.hidden)
+        return mixed + feed_forward * self.feeds + self.block_norms
+
+    def attention_bias(self, queries: int, keys_values: int) -> int:
+        """Return the elements of attention's biases, for widths of queries and of keys and values."""
+        return ((queries + keys_values) * self.qkv_bias + self.hidden * self.output_bias) * self.attends
 
     @property
     def embedding_parameters(self) -> int:
@@ -538,7 +786,9 @@ class TransformerConfig:
     def parameters(self) -> int:
         """All parameters, exactly as published models count them: `prediction_parameters` are not in them."""
         blocks = (self.layers - self.dense_layers) * self.layer_parameters
-        if self.dense_layers:
+        if self.shapes:
+            blocks = sum(self.shapes[kind].layer_parameters for kind in self.order)
+        elif self.dense_layers:
             blocks += self.dense_layers * self.dense.layer_parameters
         return self.embedding_parameters + blocks + self.head_parameters + self.retrieval_parameters
 
@@ -569,7 +819,7 @@ class TransformerConfig:
         """Parameters that one token visits: idle experts left out."""
         idle = self.experts - self.experts_per_token
         each = self.expert_matrices + self.expert_biases
-        return self.parameters - (self.layers - self.dense_layers) * idle * each
+        return self.parameters - self.expert_layers * idle * each
 
 
 _SIZES = (

@@ -21,7 +21,9 @@ from workloads.models.architecture import (
     Activation,
     Norm,
     Positions,
+    Recurrence,
     Retrieval,
+    State,
     TransformerConfig,
     divisors_phrase,
 )
@@ -55,8 +57,10 @@ class Family:
     and a value has a name and the default; with an empty name the value is fixed. Other values are fixed, but
     `tied` and those called default, which hold where the file has none. The last name of `experts` is that of
     the experts that a token visits, those before it are of all experts. `demands` and `fixed` are names with
-    the only value that is modelled. `names` gives the usual name of each of the family's own; `translated`
-    gives the values of a file usual names.
+    the only value that is modelled. `mixed` families have blocks of several kinds (`_with_shapes`): those of
+    `recurrence` have its fields, in the place of attention or `beside` it; `by_kind` gives fields that only
+    blocks of a kind have. `defaults` are values of files that lack them. `names` gives the usual name of each
+    of the family's own; `translated` gives the values of a file usual names.
     """
 
     layers: tuple[str, ...] = ("num_hidden_layers",)
@@ -95,6 +99,14 @@ class Family:
     windows: Windows | None = None
     activation: tuple[str, ...] = ("hidden_act",)
     retrieval: bool = False
+    output_gates: tuple[str, bool] = ("", False)
+    head_gates: bool = False
+    mixed: bool = False
+    dense_ffn: tuple[str, ...] = ("intermediate_size",)
+    recurrence: tuple[tuple[str, Any], ...] = ()
+    beside: bool = False
+    by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     fixed: tuple[tuple[str, Any], ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     translated: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
@@ -149,11 +161,81 @@ def _mpt_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**flat, "intermediate_size": width * ratio} if whole else flat
 
 
+RECURRING, WINDOWED, CHUNKED, FULL = (
+    "linear_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "full_attention",
+)
+"""Values of ``layer_types``; the chunks of keys of Llama 4 are taken as windows."""
+DENSE, SPARSE, ALONE = "dense", "sparse", "none"
+"""Values of ``mlp_layer_types``; the last is of blocks without a feed-forward part."""
+HALVES = {"mlp": DENSE, "moe": SPARSE}
+"""Values of ``layer_types`` of blocks that are a feed-forward part alone, with the kind of that."""
+_USUAL = {
+    **dict.fromkeys(("mamba", "mamba2", "linear", "conv", "hybrid", "M", 0), RECURRING),
+    **dict.fromkeys(("attention", "*", 1), FULL),
+    "-": "mlp",
+    "E": "moe",
+}
+"""Usual names of kinds of blocks by those in older files."""
+
+
+def _mixed_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a file that lists the kinds of its blocks under the usual names.
+
+    Widths that follow from others are added; sizes of experts that no block has are left out.
+    """
+    found = dict(values)
+    nested = values.get("linear_attn_config")
+    if isinstance(nested, Mapping):
+        found |= {f"linear_{key}": value for key, value in nested.items()}
+    known = ("layer_types", "layers_block_type", "hybrid_override_pattern", "attn_type_list")
+    listed = next((found[key] for key in known if isinstance(found.get(key), list | str)), None)
+    if listed:
+        kinds = [_USUAL.get(kind, kind) if isinstance(kind, str | int) else kind for kind in listed]
+        found["layer_types"] = kinds
+        found.setdefault("num_hidden_layers", len(kinds))
+        if "ssm_state_size" in found and "moe" not in kinds:  # Nemotron-H without experts
+            found |= {
+                "n_routed_experts": 1,
+                "num_experts_per_tok": 1,
+                "moe_shared_expert_intermediate_size": 0,
+            }
+            found["moe_intermediate_size"] = found.get("intermediate_size")
+    if found.get("num_local_experts") == 0:
+        found |= {"num_local_experts": 1, "num_experts_per_tok": 1, "shared_intermediate_size": 0}
+        found["intermediate_size"] = values.get("shared_intermediate_size") or values.get("intermediate_size")
+    if found.get("gating") == "per-head":
+        found["gating"] = True
+    return {**found, **_widths(found)}
+
+
+def _widths(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return widths that a file leaves to be worked out, as far as it has what they follow from."""
+    names = ("hidden_size", "mamba_expand", "expand", "mamba_d_ssm", "mamba_n_heads", "intermediate_size")
+    known = (*names, "block_multiple_of")
+    whole = {key: found[key] for key in known if isinstance(found.get(key), int) and found[key] > 0}
+    hidden, inner = whole.get("hidden_size", 0), whole.get("intermediate_size", 0)
+    width = hidden * whole.get("mamba_expand", whole.get("expand", 2))
+    made = {"inner_width": width, "intermediate_size": inner or found.get("intermediate_size", width)}
+    if found.get("mamba_dt_rank") == "auto":
+        made["mamba_dt_rank"] = -(-hidden // 16)
+    if found.get("mamba_d_head") == "auto" and whole.get("mamba_n_heads"):
+        made["mamba_d_head"] = whole.get("mamba_d_ssm", width) // whole["mamba_n_heads"]
+    if found.get("block_auto_adjust_ff_dim") and inner:
+        multiple, factor = whole.get("block_multiple_of", 256), found.get("block_ffn_dim_multiplier", 1.0)
+        adjusted = int((factor if is_number(factor) else 1.0) * int(2 * inner / 3))
+        made["intermediate_size"] = -(-adjusted // multiple) * multiple
+    return made if hidden else {}
+
+
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "falcon": _falcon_keys,
     "mpt": _mpt_keys,
     "dbrx": _nested("dbrx", "attn_config", "ffn_config"),
     "lists": _first_of_lists,
+    "mixed": _mixed_keys,
     "no query latent": lambda values: {"q_lora_rank": None, **values},
 }
 """Functions that give the values of a file usual names, by their name in the table (`Family.translated`)."""
@@ -167,6 +249,9 @@ def _family(base: Family, entry: Mapping[str, Any]) -> Family:
         "demands": lambda value: tuple(value.items()),
         "fixed": lambda value: tuple(value.items()),
         "names": dict,
+        "by_kind": dict,
+        "defaults": dict,
+        "recurrence": lambda value: tuple((key, _tupled(item)) for key, item in value.items()),
         "translated": _READERS.__getitem__,
         "windows": lambda value: Windows(**{key: _tupled(item) for key, item in value.items()}),
     }
@@ -197,7 +282,7 @@ only."""
 NOT_DECODERS = _by_member(_TABLE["not_decoders"])
 """``model_type`` values of models that are no decoders, each with its kind."""
 HYBRIDS = frozenset(_TABLE["hybrids"])
-"""``model_type`` values of decoders with recurrent blocks."""
+"""``model_type`` values of decoders with recurrent blocks that are not modelled."""
 OTHER_BLOCKS = _by_member(_TABLE["other_blocks"])
 """``model_type`` values of decoders whose blocks differ from those of a supported one, each with how."""
 FORMER = _by_member(_TABLE["former"])
@@ -210,6 +295,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {size: tuple(names) for size, names in
 KEY_HEADS, HEAD_WIDTH, EXPERTS = (
     SYNONYMS[one] for one in ("number of key heads", "width of a head", "number of experts")
 )
+HEAD_DIM = ("head_dim", "attention_head_dim")
+"""Names of the width of a head; the second is Nemotron-H's."""
 LATENTS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 """Further keys that are read, and hence no misspelling of another."""
 
@@ -228,10 +315,8 @@ MODELS = Path(__file__).parent / "configs"
 _REGISTERED: dict[str, TransformerConfig] = {}
 PREDICTED = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers")
 """Names of the number of further tokens that a model predicts."""
-WINDOWED, CHUNKED, FULL = "sliding_attention", "chunked_attention", "full_attention"
-"""Values of ``layer_types``; the chunks of keys of Llama 4 are taken as windows."""
-MLP_KINDS, DENSE, SPARSE = "mlp_layer_types", "dense", "sparse"
-"""Key of the kind of each block's feed-forward part, and its values."""
+MLP_KINDS = "mlp_layer_types"
+"""Key of the kind of each block's feed-forward part."""
 LONGEST_SHOWN = 60
 """Characters of a wrong value that a message repeats."""
 
@@ -248,7 +333,7 @@ class _Reader:
     def translate(self, family: Family) -> None:
         """Give the values the usual names of a family; messages keep those of the file."""
         self.written = {usual: name for name, usual in family.names.items() if usual not in self.values}
-        self.values = family.translated(self.values)
+        self.values = family.translated({**family.defaults, **self.values})
 
     def at(self, key: str) -> str:
         """Return file, line and key."""
@@ -325,6 +410,13 @@ class _Reader:
             return default
         return 0 if value == 0 and not isinstance(value, bool) else self.whole((key,), default)
 
+    def listed(self, key: str) -> list[int]:
+        """Return a list of whole numbers, or an empty one where the key is absent."""
+        value = self.values.get(key) or []
+        if not isinstance(value, list) or not all(isinstance(one, int) for one in value):
+            self.fail(key, "must be a list of whole numbers")
+        return list(value)
+
     def flag(self, key: str, default: bool) -> bool:
         """Return true or false, or the default where the key is absent or empty."""
         value = self.values.get(key)
@@ -396,7 +488,7 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
 
 SPELLED_ALIKE = 0.87
 """Likeness to a known key from which an unknown one counts as misspelled (`difflib`); a choice: none of the
-keys of 86 published files does."""
+keys of 109 published files does."""
 
 
 def _warn_of_misspellings(in_file: Mapping[str, Any], reader: _Reader) -> None:
@@ -447,8 +539,8 @@ def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
         return f"is called '{FORMER[kind]}' now; give a file with its keys and that model_type"
     if kind in HYBRIDS or any(str(key).startswith(RECURRENT) for key in values):
         return (
-            "has blocks of a state space, a convolution or linear attention, which are not modelled; only "
-            "blocks of attention are, e.g. qwen3 or llama"
+            "has blocks of a state space, a convolution or linear attention of a kind that is not modelled; "
+            "those of nemotron_h, granitemoehybrid, qwen3_next, kimi_linear, minimax and lfm2 are"
         )
     text = values.get("text_config")
     inner = text.get("model_type") if isinstance(text, Mapping) else None
@@ -464,7 +556,12 @@ def _check_blocks(reader: _Reader, family: Family) -> None:
             reader.fail(key, f"must be {str(needed).lower()}; other blocks are not modelled")
     for key, only in family.fixed:
         if reader.values.get(key, only) != only:
-            reader.fail(key, f"must be {only!r}: blocks without experts among the others are not modelled")
+            why = (
+                "other blocks are not modelled"
+                if family.mixed
+                else ("blocks without experts among the others are not modelled")
+            )
+            reader.fail(key, f"must be {only!r}: {why}")
 
 
 def _check_widths(reader: _Reader, family: Family, *, hidden: int, heads: int, kv_heads: int) -> None:
@@ -502,13 +599,14 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     if family.experts and per_token > experts:
         reader.fail(family.experts[-1], f"must be at most {family.experts[0]} ({experts})")
     side_by_side = reader.flag(*family.parallel)
+    head_dim = reader.whole(HEAD_DIM, family.head_dim_default or hidden // heads or 1)
     config = TransformerConfig(
         name=name,
         layers=reader.whole(family.layers),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=reader.whole(("head_dim",), family.head_dim_default or hidden // heads or 1),
+        head_dim=head_dim,
         ffn_hidden=reader.whole(family.ffn, 4 * hidden if family.ffn_default else None),
         vocabulary=reader.whole(("vocab_size",)),
         max_sequence=sequence,
@@ -529,12 +627,115 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         two_norms=side_by_side and reader.flag(*family.two_norms),
         qk_norm=reader.flag(*family.qk_norm),
         post_norms=family.post_norms,
+        output_gates=reader.flag(*family.output_gates) and (1 if family.head_gates else head_dim),
+        value_dim=reader.count("v_head_dim") if family.mixed and not family.latent else 0,
         clamped=family.clamped,
         sinks=family.sinks,
         routing_bias=family.router_bias,
         predicted_tokens=reader.count(reader.first(PREDICTED)) if reader.flag("use_mtp", True) else 0,
     )
+    if family.mixed:
+        config = _with_latents(reader, config) if family.latent else config
+        return _with_shapes(reader, _with_experts(reader, config, family), family)
     return _with_attention(reader, _with_experts(reader, config, family), family)
+
+
+def _with_shapes(reader: _Reader, config: TransformerConfig, family: Family) -> TransformerConfig:
+    """Return a model whose blocks are of several kinds, by attention or state and by feed-forward part."""
+    kinds = reader.values.get("layer_types") or _by_rule(reader, config.layers)
+    known = {RECURRING, WINDOWED, FULL, *HALVES} - (set() if family.recurrence else {RECURRING})
+    if not isinstance(kinds, list) or any(kind not in known for kind in map(str, kinds)):
+        reader.fail("layer_types", f"must list kinds of blocks of '{reader.values['model_type']}'")
+    feeding = reader.values.get(MLP_KINDS) or _feeding(reader, kinds)
+    if not isinstance(feeding, list) or any(kind not in {DENSE, SPARSE, ALONE} for kind in map(str, feeding)):
+        reader.fail(MLP_KINDS, f"must list {DENSE} or {SPARSE} for each block")
+    heads = reader.values.get("num_attention_heads_per_layer") or [config.heads] * config.layers
+    if not isinstance(heads, list) or not len(kinds) == len(feeding) == len(heads) == config.layers:
+        reader.fail("num_hidden_layers", "must be the length of every list of blocks")
+    places = list(zip(kinds, feeding, heads, strict=True))
+    distinct = list(dict.fromkeys(places))
+    shapes = tuple(
+        _shape(reader, replace(config, heads=own, predicted_tokens=0), family, kind, feeds)
+        for kind, feeds, own in distinct
+    )
+    if len(shapes) == 1:
+        return replace(shapes[0], predicted_tokens=config.predicted_tokens)
+    if config.predicted_tokens and not any(shape.attends and shape.feeds for shape in shapes):
+        shapes = (*shapes, replace(config, predicted_tokens=0))  # Nemotron 3: attention, then experts
+    return replace(config, shapes=shapes, order=tuple(distinct.index(one) for one in places))
+
+
+def _by_rule(reader: _Reader, layers: int) -> list[str]:
+    """Return the kind of each block, where a file tells them by a period or by the places of some."""
+    pattern = reader.listed("hybrid_layer_pattern")
+    if pattern:
+        return [WINDOWED if narrow else FULL for narrow in pattern]
+    periods = {"sliding_window_pattern": WINDOWED, "global_attn_every_n_layers": WINDOWED}
+    for key, others in (periods | {"full_attention_interval": RECURRING}).items():
+        every = reader.count(key)
+        if every:
+            return [others if (place + 1) % every else FULL for place in range(layers)]
+    attending = {*reader.listed("attn_layer_indices"), *reader.listed("full_attn_idxs")}
+    attending |= {place - 1 for place in reader.listed("linear_full_attn_layers")}  # counted from 1
+    every = reader.count("attn_layer_period")
+    if every:
+        attending = {*range(reader.count("attn_layer_offset"), layers, every)}
+    return [FULL if place in attending else RECURRING for place in range(layers)]
+
+
+def _feeding(reader: _Reader, kinds: list[str]) -> list[str]:
+    """Return the kind of feed-forward part of each block, where a file does not list it."""
+    if any(kind in HALVES for kind in kinds):
+        return [HALVES.get(kind, ALONE) for kind in kinds]
+    if isinstance(reader.values.get("moe_layer_freq"), list):
+        return [SPARSE if routed else DENSE for routed in reader.listed("moe_layer_freq")]
+    period, offset = reader.count("expert_layer_period") or 1, reader.count("expert_layer_offset")
+    first = reader.count(reader.first(("first_k_dense_replace", "num_dense_layers")))
+    return [SPARSE if place >= first and place % period == offset else DENSE for place in range(len(kinds))]
+
+
+def _shape(
+    reader: _Reader, shape: TransformerConfig, family: Family, kind: str, feeding: str
+) -> TransformerConfig:
+    """Return the model of one kind of block, from one with the sizes that all kinds share."""
+    if feeding != SPARSE and shape.experts > 1:
+        shape = shape.without_experts(reader.whole(family.dense_ffn))
+    if kind == RECURRING:
+        shape = replace(shape, recurrence=_recurrence(reader, shape, family), attends=family.beside)
+    if kind == WINDOWED:
+        rule = family.windows or Windows()
+        shape = replace(shape, window=reader.whole((rule.key,), rule.default), window_every=1)
+    own = {name: _value(reader, shape, spec) for name, spec in family.by_kind.get(kind, {}).items()}
+    halves = {"attends": shape.attends and kind not in HALVES, "feeds": feeding != ALONE}
+    return replace(shape, **halves | own)
+
+
+def _recurrence(reader: _Reader, config: TransformerConfig, family: Family) -> Recurrence:
+    """Return the recurrence of a family's blocks."""
+    found = {name: _value(reader, config, spec) for name, spec in family.recurrence}
+    try:
+        return Recurrence(**found | {"kind": State(found["kind"])})
+    except WorkloadError as error:
+        msg = f"{reader.where}: {error}"
+        raise WorkloadError(msg) from None
+
+
+def _value(reader: _Reader, config: TransformerConfig, spec: Any) -> Any:  # noqa: ANN401 - from JSON
+    """Return a value: names in a file, with a default behind them if there is one, or the value itself.
+
+    A name with a dot before it is that of a field of the model.
+    """
+    if isinstance(spec, str) and spec.startswith("."):
+        return getattr(config, spec[1:])
+    if not isinstance(spec, tuple | list):
+        return spec
+    *names, last = spec
+    if isinstance(last, str) and not last.startswith("."):
+        return reader.whole((*names, last))
+    default = _value(reader, config, last)
+    if isinstance(default, bool):
+        return reader.flag(reader.first(tuple(names)), default)
+    return reader.whole(tuple(names), default)
 
 
 def _with_attention(reader: _Reader, config: TransformerConfig, family: Family) -> TransformerConfig:
@@ -570,10 +771,11 @@ def _with_experts(reader: _Reader, config: TransformerConfig, family: Family) ->
         shared, left = divmod(reader.count(family.shared_width), config.ffn_hidden)
         if left:
             reader.fail(family.shared_width, f"must be a multiple of an expert's width ({config.ffn_hidden})")
-    dense = _dense_first(reader, family, config.layers)
+    dense = 0 if family.mixed else _dense_first(reader, family, config.layers)
     return replace(
         config,
         shared_experts=shared,
+        expert_latent=reader.count("moe_latent_size") if family.mixed else 0,
         dense_layers=dense,
         dense_ffn_hidden=reader.whole(("intermediate_size",)) if dense else 0,
         routing_groups=(family.dense_first and reader.count("n_group")) or 1,

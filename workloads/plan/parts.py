@@ -27,7 +27,7 @@ import numpy as np
 from simulator.amounts import Flag, choose
 from simulator.errors import WorkloadError, is_number
 from simulator.layout import Axis
-from workloads.models.architecture import TransformerConfig
+from workloads.models.architecture import Recurrence, TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES, Schedule, balanced_layers, folded_layers, stage_layers
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 
@@ -438,7 +438,15 @@ class Axes(_Part):
         """Return the width of a rank's values as attention reads them."""
         if config.kv_rank:
             return config.value_width // self.columns
-        return self.kv_heads(config) * config.head_dim
+        return self.kv_heads(config) * (config.value_dim or config.head_dim)
+
+    def made_width(self, config: TransformerConfig) -> int:
+        """Return the width of a rank's keys and values that products make."""
+        return self.key_width(config) + (0 if config.tied_values else self.value_width(config))
+
+    def state_heads(self, recurrence: Recurrence) -> tuple[int, int]:
+        """Return the heads and key heads of a recurrence on a rank; ranks that outnumber these share one."""
+        return recurrence.heads // self.columns, -(-recurrence.key_heads // self.columns)
 
     def padded_vocabulary(self, config: TransformerConfig) -> int:
         """Return the rows of the embedding after padding, so that ranks share them evenly."""
@@ -685,7 +693,8 @@ class Recomputation(_Part):
     Liger Kernel, Transformer Engine), or takes them to single precision, forward and backward."""
     graphs: Graphs = Graphs.NONE
     """Parts of a block that the host replays as a captured graph instead of issuing their kernels: none, the
-    router, or attention and the router (scopes ``moe_router`` and ``attn`` of Megatron-LM's CUDA graphs)."""
+    router, or the router and attention or states (scopes ``moe_router``, ``attn`` and ``mamba`` of
+    Megatron-LM's CUDA graphs)."""
     recompute_share: float = 1.0
     """With recompute=full, share of a chunk's blocks that are computed again, to the nearest block; the
     others keep all they need (Megatron-LM's block method)."""

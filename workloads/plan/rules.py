@@ -72,13 +72,19 @@ def check(config: TransformerConfig, plan: Plan, *, accelerators: int | None = N
         )
         raise WorkloadError(msg)
     for rule in RULES:
-        if rule.broken(config, plan):
-            raise rule.error(plan, config)
+        for shape in _shapes(config, rule):
+            if rule.broken(shape, plan):
+                raise rule.error(plan, shape)
 
 
 def keeps_rules(config: TransformerConfig, plan: Plan) -> bool:
     """Return whether a plan can cut a model."""
-    return not any(rule.broken(config, plan) for rule in RULES)
+    return not any(rule.broken(shape, plan) for rule in RULES for shape in _shapes(config, rule))
+
+
+def _shapes(config: TransformerConfig, rule: Rule) -> tuple[TransformerConfig, ...]:
+    """Return the models that a rule is of: one of widths, also those of each kind of block."""
+    return (config, *(config.shapes if rule.subject in {HEADS, CONTEXT} else ()))
 
 
 def broken_by_subject(config: TransformerConfig, plans: Plan, count: int) -> dict[str, np.ndarray]:
@@ -107,7 +113,8 @@ def _all_broken(config: TransformerConfig, plans: Plan) -> Iterator[tuple[str, F
         for rule in part.RULES:
             yield rule.subject, rule.broken(part)
     for rule in RULES:
-        yield rule.subject, rule.broken(config, plans)
+        for shape in _shapes(config, rule):
+            yield rule.subject, rule.broken(shape, plans)
 
 
 def _data_hint(plan: Plan, accelerators: int) -> str:
@@ -162,6 +169,11 @@ def _divides(
 def _size(name: str) -> Number:
     """Return the count of a model that its field of a name holds."""
     return lambda config, _: getattr(config, name)
+
+
+def _state_size(name: str) -> Number:
+    """Return the count that a field of a model's recurrence holds, 0 without one."""
+    return lambda config, _: getattr(config.recurrence, name, 0)
 
 
 def _encoder_size(name: str) -> Number:
@@ -702,7 +714,12 @@ RETRIEVAL_RULES = (
     Rule(
         lambda c, p: (
             (p.recompute.recompute_share < 1.0)
-            & ((c.retrieval is not None) | (c.dense_layers > 0) | (0 < c.windowed_among(0, c.layers)))
+            & (
+                (c.retrieval is not None)
+                | (c.dense_layers > 0)
+                | (0 < c.windowed_among(0, c.layers))
+                | bool(c.shapes)
+            )
         ),
         "recompute_share ({p.recompute.recompute_share:g}) needs blocks that are all alike, which those of "
         "{c.name} are not; try recompute=full alone",
@@ -710,6 +727,34 @@ RETRIEVAL_RULES = (
     Rule(
         lambda c, p: (c.predicted_tokens > 0) & (p.axes.side > 1),
         "{c.name} predicts further tokens, which is not modelled on a grid; use tensor_grid=1d",
+    ),
+    Rule(
+        lambda c, p: (c.recurrence is not None) & (p.axes.cp > 1),
+        "context ({p.axes.cp}) must be 1: {c.name} hands a state along the sequence, which is not cut over "
+        "ranks; raise tp instead",
+        CONTEXT,
+    ),
+    Rule(
+        lambda c, p: bool(c.recurrence or c.shapes or c.output_gates) & (p.axes.side > 1),
+        "{c.name} has blocks of several kinds, gates or states; tensor_grid must be 1d",
+        HEADS,
+    ),
+    Rule(
+        lambda c, p: (
+            bool(c.recurrence or c.shapes or c.output_gates) & (p.precision.kept_activations is Kept.FP8)
+        ),
+        "kept_activations=fp8 is not modelled for blocks of several kinds, gates or states, as those of "
+        "{c.name}; leave it out",
+        HEADS,
+    ),
+    _divides("tensor", lambda _, p: p.axes.tp, "heads of states", _state_size("heads"), subject=HEADS),
+    _divides(
+        "tensor",
+        lambda _, p: p.axes.tp,
+        "key heads of states",
+        _state_size("key_heads"),
+        when=lambda c, p: p.axes.tp % (c.recurrence.key_heads if c.recurrence else 1) != 0,
+        subject=HEADS,
     ),
     Rule(
         lambda c, p: (c.positions is Positions.RELATIVE) & ((p.axes.cp > 1) | (p.axes.side > 1)),

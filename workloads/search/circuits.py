@@ -781,7 +781,8 @@ class PlanCircuits:
                 continue
             runs = self._block_runs(row)
             tallies = [walk.serve_repeated(run) for run in runs]
-            with_experts = 1.0 - self.config.dense_layers / self.config.layers
+            others = self.config.layers - self.config.expert_layers if self.config.experts > 1 else 0
+            with_experts = 1.0 - others / self.config.layers
             block[number] = [tally.turns * with_experts for tally in tallies]
             for axis, factors in slowdown.items():
                 factors[number] = [tally.slowdown(axis) for tally in tallies]

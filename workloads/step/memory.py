@@ -17,6 +17,7 @@ from simulator.errors import WorkloadError
 from simulator.node import Host
 from simulator.operators import SCORES, VALUES, Phase, Role
 from workloads.layers.parts import visits
+from workloads.layers.recurrence import kept_bytes, states_bytes
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
@@ -126,20 +127,23 @@ def _stream_bytes(config: TransformerConfig, share: Share) -> float:
     """
     width = share.precision.element_bytes
     masks = 2 * MASK_BYTES if config.dropout else 0
+    halves = (config.attends or config.recurrence is not None) + config.feeds
     # Latents before and after their norms.
     normed = 0 if share.recompute.recompute_norms else 1
     latents = (config.query_rank + config.kv_rank) * (width + normed * share.precision.linear_bytes)
-    latents += 2 * width * config.hidden if config.post_norms else 0  # what norms after the halves read
-    if config.experts == 1:
-        inputs = 1 if config.parallel else 2
-        outputs = 1 if config.shares_norm else 2
+    latents = latents if config.attends else 0
+    latents += halves * width * config.hidden if config.post_norms else 0  # what norms after the halves read
+    inputs = 1 if config.parallel else halves
+    outputs = 1 if config.shares_norm else halves
+    if config.experts == 1 or not config.feeds:
         kept = inputs * width + outputs * normed * operand_bytes(share) + masks
         return share.tokens * (config.hidden * kept + latents)
-    # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
+    # Norm inputs and outputs; per visit the copy that an expert reads and the one that is combined (2).
     combined = 0 if share.recompute.recompute_activation else width
-    stored: float = 2 * width + normed * (width + operand_bytes(share))
-    stored += visits(config, share) * (combined + operand_bytes(share))
-    return share.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
+    stored: float = inputs * width + normed * ((outputs - 1) * width + operand_bytes(share))
+    routed = visits(config, share) * (combined + operand_bytes(share)) * config.in_latent.hidden
+    latents += 2 * operand_bytes(share) * config.expert_latent
+    return share.tokens * (config.hidden * (stored + masks) + routed + latents + config.experts * LOGIT_BYTES)
 
 
 def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
@@ -150,7 +154,10 @@ def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
     recompute = share.recompute
     operand = operand_bytes(share)
     width = operand if share.precision.kept_activations is Kept.FP8 else share.precision.element_bytes
+    total = kept_bytes(config, share)
     pairs = share.axes.columns * (share.axes.key_width(config) + share.axes.value_width(config))
+    if config.output_gates:  # gates, and the result before them
+        pairs += config.gate_width + config.context_width
     if config.qk_norm:  # queries and keys before their norms
         pairs += config.query_width + share.axes.columns * share.axes.key_width(config)
     attention = 0 if recompute.recompute_projections else width * (config.query_width + pairs)
@@ -160,9 +167,9 @@ def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
     # A clamp keeps its input, and the activation behind it the clamped branches.
     copies = 2 if config.clamped and not recompute.recompute_activation else 1
     inner = (width * config.ffn_branches * copies + handed_on) * config.ffn_hidden * worked
-    total = float(share.tokens * (attention + inner))
+    total += float(share.tokens * (attention * config.attends + inner * config.feeds))
     scores = recompute.kind is Recompute.NONE and not recompute.recompute_attention
-    if not recompute.attention.on_chip and scores:
+    if not recompute.attention.on_chip and scores and config.attends:
         total += _score_bytes(config, share)
     return total
 
@@ -201,14 +208,18 @@ def pass_bytes(config: TransformerConfig, plan: Plan) -> float:
         total += panel_bytes(config, plan.share)
     elif plan.axes.tp > 1 and plan.axes.sequence_parallel:
         total += stream
-    total += context_bytes(config, plan.share)
+    shapes = config.shapes or (config,)
+    total += context_bytes(config, plan.share) + max(states_bytes(shape, plan.share) for shape in shapes)
     if plan.axes.pp > 1:
         total += 2 * stream / plan.axes.stream_cut
     if plan.recompute.kind is not Recompute.NONE:
-        total += _recomputed_bytes(config, plan.share)
+        total += max(_recomputed_bytes(shape, plan.share) for shape in shapes)
     elif plan.recompute.by_operator:
         bare = plan.share.with_(**dict.fromkeys(RECOMPUTED_OPERATORS, False))
-        total += layer_activation_bytes(config, bare) - layer_activation_bytes(config, plan.share)
+        total += max(
+            layer_activation_bytes(shape, bare) - layer_activation_bytes(shape, plan.share)
+            for shape in shapes
+        )
     return total
 
 
@@ -262,7 +273,8 @@ def context_bytes(config: TransformerConfig, share: Share) -> float:
 
 def _recomputed_bytes(config: TransformerConfig, share: Share) -> float:
     """Return the bytes that a block's recomputation fills again before its backward pass."""
-    scores = 0.0 if share.recompute.attention.on_chip else _score_bytes(config, share) / share.axes.tp
+    written = config.attends and not share.recompute.attention.on_chip
+    scores = _score_bytes(config, share) / share.axes.tp if written else 0.0
     if share.recompute.kind is Recompute.SELECTIVE:
         return scores
     cut = share.axes.stream_cut
@@ -336,6 +348,9 @@ def _equal_blocks(config: TransformerConfig, share: Share, chunk: StagePart) -> 
         return chunk.layers + _retrieval_bytes(config, share, chunk) / layer_activation_bytes(config, share)
     if chunk.kept:
         return chunk.layers - chunk.kept + chunk.kept * _kept_over_recomputed(config, share)
+    if chunk.kinds:
+        each_bytes = [layer_activation_bytes(shape, share) for shape in config.shapes]
+        return math.fsum(each_bytes[kind] for kind in chunk.kinds) / layer_activation_bytes(config, share)
     if not chunk.dense:
         return chunk.layers
     each = layer_activation_bytes(config.dense, share) / layer_activation_bytes(config, share)
@@ -416,8 +431,11 @@ def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> f
     gathered = given_up and (several or sharding.fetches_parameters or masters_alone(plan))
     each = formats.grad_bytes * gradients_wait + formats.held_bytes * gathered
     each += INT8_BYTES * plan.traffic.quantised_weights + 2 * INT4_BYTES * plan.traffic.quantised_gradients
-    two_blocks = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
-    return float(two_blocks * each)
+    largest = sorted({*whole.kinds}, key=lambda kind: config.shapes[kind].layer_parameters)[-1:]
+    two = min(2, whole.layers)
+    dense = max(0, two - (whole.layers - whole.dense))  # where there are not two with experts
+    part = replace(whole, layers=two, dense=dense, kinds=tuple(largest) * two)
+    return float(part_parameters(config, plan, part).total * each)
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ gathered, and whose gradients are summed, together. All of these are a `StagePar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -114,6 +115,8 @@ class StagePart:
     """Number of the first block's pattern of exchanges with experts (`ExpertRouting.expert_patterns`)."""
     kept: int = 0
     """Blocks that keep their activations where others are recomputed in whole."""
+    kinds: tuple[int, ...] = ()
+    """Of each block its place in `TransformerConfig.shapes`, where blocks differ so."""
 
 
 def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) -> RankParameters:
@@ -127,20 +130,32 @@ def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) ->
     """
     if axes.side > 1:
         return _square_parameters(config, axes, formats)
-    query, kv = config.query_width // axes.tp, axes.key_width(config)
+    query, made = config.query_width // axes.tp, axes.made_width(config)
     inner = config.ffn_hidden // axes.tp
-    attention = 2 * config.hidden * (query + kv) + config.position_matrix // axes.tp
+    columns = query + made + (config.context_width + config.gate_width) // axes.tp
+    attention = config.hidden * columns + config.position_matrix // axes.tp
     if config.kv_rank:
-        attention = config.hidden * (config.latent_width + config.context_width // axes.tp)
+        attention = config.hidden * (
+            config.latent_width + (config.context_width + config.gate_width) // axes.tp
+        )
         attention += config.latent_matrices // axes.tp
+    attention, biases = attention * config.attends, config.attention_bias(query, made)
+    if config.recurrence:
+        heads = axes.state_heads(config.recurrence)
+        attention += config.recurrence.matrices(config.hidden, *heads)
+        biases += config.recurrence.vectors(config.hidden, *heads)
     attention = kept_elements(formats, attention)
-    biases = (query + 2 * kv) * config.qkv_bias + config.hidden * config.output_bias
+    if not config.feeds:
+        pruned = formats.pruned * attention
+        return RankParameters(dense=attention + biases + config.block_norms, pruned=pruned)
     matrices = kept_elements(formats, config.expert_matrices // axes.tp)
     expert = matrices + (config.ffn_branches * inner + config.hidden) * config.mlp_bias
     dense = attention + biases + config.block_norms + config.router_parameters
-    dense += config.shared_experts * expert
+    common = config.shared_experts * kept_elements(formats, config.shared_matrices // axes.tp)
+    common += kept_elements(formats, 2 * config.hidden * config.expert_latent)  # on every rank
+    dense += common + config.shared_experts * (expert - matrices)
     prunes = formats.pruned
-    pruned = prunes * (attention + config.shared_experts * matrices)
+    pruned = prunes * (attention + common)
     if config.experts == 1:
         return RankParameters(dense=dense + expert, pruned=pruned + prunes * matrices)
     if axes.whole_experts:
@@ -189,7 +204,9 @@ def head_parameters(config: TransformerConfig, axes: Axes, schedule: Schedule) -
 
 def part_parameters(config: TransformerConfig, plan: Plan, part: StagePart) -> RankParameters:
     """Return the parameters of a part of a stage on one rank."""
-    held = layer_parameters(config, plan.axes, plan.precision) * (part.layers - part.dense)
+    held = layer_parameters(config, plan.axes, plan.precision) * (part.layers - part.dense - len(part.kinds))
+    for kind, count in Counter(part.kinds).items():
+        held += layer_parameters(config.shapes[kind], plan.axes, plan.precision) * count
     if part.dense:
         held += layer_parameters(config.dense, plan.axes, plan.precision) * part.dense
     if part.embedding:
@@ -221,6 +238,7 @@ def whole_stage(config: TransformerConfig, plan: Plan, stage: int) -> StagePart:
         encodes=any(chunk.encodes for chunk in chunks),
         hands_on=any(chunk.hands_on for chunk in chunks),
         kept=sum(chunk.kept for chunk in chunks),
+        kinds=tuple(kind for chunk in chunks for kind in chunk.kinds),
     )
 
 
@@ -237,6 +255,7 @@ def all_blocks(config: TransformerConfig, plan: Plan | Share) -> StagePart:
         dense=config.dense_layers,
         windowed=config.windowed_among(0, config.layers),
         kept=kept_whole(plan, config.layers),
+        kinds=config.order,
     )
 
 
@@ -277,6 +296,7 @@ def _chunk(config: TransformerConfig, plan: Plan, layers: Sequence[int], positio
         hands_on=reads is not None and later > 0 and start + count >= reads.first,
         pattern=start % plan.experts.expert_patterns,
         kept=kept_whole(plan, count),
+        kinds=config.kinds_among(start, count),
     )
 
 
@@ -329,6 +349,7 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
             hands_on=chunk.hands_on and index == len(sizes) - 1,
             pattern=(chunk.pattern + sum(sizes[:index])) % plan.experts.expert_patterns,
             kept=_part_of(chunk.kept, sizes, index),
+            kinds=chunk.kinds[sum(sizes[:index]) : sum(sizes[: index + 1])],
         )
         for index, size in enumerate(sizes)
     )

@@ -99,6 +99,7 @@ class Passes:
         windows = config.windowed_among(0, config.layers)
         self._windowed = block(config.windowed, share) if windows else self._block
         self._dense = block(config.dense, share) if config.dense_layers else self._block
+        self._shapes = tuple(block(shape, share) for shape in config.shapes)
         self._patterns = share.experts.expert_patterns
         self._embedding = _lowered(forward_embedding, backward_embedding, config, share)
         self._head = _lowered(forward_head, backward_head, config, share)
@@ -153,8 +154,9 @@ class Passes:
 
     def _kinds(self, part: StagePart, direction: Pass) -> Iterator[tuple[_Block, int]]:
         """Yield the kinds of a part's blocks in the order of a pass, each with its number of blocks."""
-        plain = part.layers - part.dense - part.windowed - part.kept
+        plain = part.layers - part.dense - part.windowed - part.kept - len(part.kinds)
         kinds = [
+            *((self._shapes[kind], count) for kind, count in Counter(part.kinds).items()),
             (self._dense, part.dense),
             (self._windowed, part.windowed),
             (self._block, plain),
@@ -174,7 +176,9 @@ class Passes:
         kinds = [self._dense] * part.dense + [
             self._windowed if until > before else self._block for before, until in pairwise(windowed)
         ]
-        if part.kept:
+        if part.kinds:
+            kinds = [self._shapes[kind] for kind in part.kinds]
+        elif part.kept:
             kinds = [self._block] * (part.layers - part.kept) + [self._kept] * part.kept
         places = range(part.layers) if direction is Pass.FORWARD else reversed(range(part.layers))
         return tuple(

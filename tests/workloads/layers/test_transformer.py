@@ -1,6 +1,8 @@
 """Operators of a block: shapes, conservation, tensor-parallel traffic, recomputation, experts."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +18,11 @@ from simulator.operators import (
 from tests.builders import EXPERTS, PLAN, TINY
 from workloads.layers import parts as parts_module
 from workloads.layers import tensor_grid, transformer
-from workloads.layers.parts import Parts
 from workloads.layers.retrieval import RetrievalParts
 from workloads.layers.transformer import (
     backward_layer,
     backward_steps,
+    block_steps,
     forward_embedding,
     forward_head,
     forward_layer,
@@ -28,7 +30,7 @@ from workloads.layers.transformer import (
     gradients,
 )
 from workloads.models.architecture import Positions
-from workloads.models.config import known_models, load_model
+from workloads.models.config import from_hugging_face, known_models, load_model
 from workloads.plan.parts import Attention, Formats, Recompute
 from workloads.plan.plan import parse_plan
 
@@ -208,9 +210,12 @@ def test_model_without_rotary_positions_has_no_rotary_step():
     ]
 
 
+FAMILIES = Path(__file__).parents[1] / "models" / "families.jsonl"
+"""Sizes of published models."""
+
+
 def operator_roles(config, plan):
-    parts = Parts(config=config, share=plan.share)
-    steps = [*parts.block()]
+    steps = [step for shape in config.shapes or (config,) for step in block_steps(shape, plan.share)]
     if config.retrieval is not None:
         reads = RetrievalParts(config, plan.share, config.retrieval)
         steps += [*reads.cross(), *reads.encoder()]
@@ -222,8 +227,11 @@ def operator_roles(config, plan):
 def test_roles_that_operators_are_chosen_by_are_roles_of_operators():
     """A set of roles that nobody has would choose nothing, without a word. Takes 1 s."""
     known = set()
-    for model in known_models():
-        config = load_model(model)
+    files = [json.loads(line) for line in FAMILIES.read_text().splitlines()]
+    published = [
+        one["config"] for one in files if one["name"] in {"jamba-v0.1", "kimi-linear-48b-a3b", "qwen3.5-9b"}
+    ]
+    for config in (*map(load_model, known_models()), *map(from_hugging_face, published)):
         experts = ",ep=2" if config.experts else ""
         plan = parse_plan(f"tp=2,dp=2,global_batch=4,sequence_length=128{experts}")
         known |= operator_roles(config, plan)
@@ -242,7 +250,7 @@ def test_roles_that_operators_are_chosen_by_are_roles_of_operators():
 @pytest.mark.parametrize("text", ["precision=fp8,recompute=selective,attention=full", "recompute_norms=true"])
 def test_names_of_operators_choose_nothing(text):
     share = parse_plan(f"tp=2,dp=1,global_batch=4,sequence_length=128,{text}").share
-    steps = Parts(config=TINY, share=share).block()
+    steps = block_steps(TINY, share)
     renamed = tuple(replace(step, name="same") for step in steps)
     for passed in (forward_steps, backward_steps):
         told, same = (

@@ -135,6 +135,16 @@ def test_two_norms_of_blocks_that_follow_each_other_are_refused():
         replace(PALM, parallel=False, two_norms=True)
 
 
+def test_gathered_parameters_are_those_of_two_blocks_with_experts_where_there_are_two():
+    """Dense first blocks are smaller; with three of them, gathers once took less than no room."""
+    plan = PLAN.with_(dp=4, zero=3)
+    bytes_of = [
+        memory_by_kind(replace(DEEPSEEK, dense_layers=dense, dense_ffn_hidden=1), plan, 0)["buffers"]
+        for dense in (0, 3, 5, 6)
+    ]
+    assert bytes_of[0] == bytes_of[1] == bytes_of[2] > bytes_of[3] > 0
+
+
 def test_ranks_that_outnumber_the_key_heads_share_them():
     one, four = PLAN.with_(tp=1), PLAN.with_(tp=4, pp=2)
     step = build_step(PALM, four)
@@ -151,7 +161,7 @@ def test_ranks_that_outnumber_the_key_heads_share_them():
     [
         ({"value_dim": 0}, r"go together; give all three or none"),
         ({"experts": 1, "experts_per_token": 1}, r"dense_layers \(2\) needs experts \(1\)"),
-        ({"parallel": True}, "parallel blocks with experts or latent attention are not modelled"),
+        ({"parallel": True}, "parallel blocks with latent attention or a recurrence are not modelled"),
     ],
 )
 def test_impossible_shape_is_refused(change, message):

@@ -322,10 +322,58 @@ def test_parameters_are_those_that_the_published_code_makes(model):
     assert model_flops(found, Plan.of(sequence_length=16, global_batch=1, pp=1).share) > 0
 
 
-@pytest.mark.parametrize("kind", ["jamba", "nemotron_h", "qwen3_next", "granitemoehybrid", "minimax"])
+@pytest.mark.parametrize("kind", ["zamba2", "rwkv7", "recurrent_gemma", "bailing_hybrid"])
 def test_recurrent_blocks_among_others_are_refused_in_one_sentence(kind):
     with pytest.raises(WorkloadError, match="state space, a convolution or linear attention"):
         from_hugging_face({"model_type": kind, "hidden_size": 64})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "nemotron-h-8b",
+            {"hybrid_override_pattern": "MX" * 26},
+            "layer_types must list kinds of blocks of 'nem",
+        ),
+        ("nemotron-h-8b", {"num_hidden_layers": 51}, "num_hidden_layers must be the length of every list"),
+        ("nemotron-h-8b", {"mamba_num_heads": "many"}, "mamba_num_heads must be a whole number"),
+        ("nemotron-h-8b", {"n_groups": 7}, r"recurrence: key_heads \(7\) must divide heads \(128\)"),
+        ("nemotron-3-nano-30b-a3b", {"moe_latent_size": "wide"}, "moe_latent_size must be a whole number"),
+        ("gemma-4-31b", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input must be 0: other"),
+        (
+            "gemma-4-31b",
+            {"layer_types": ["linear_attention"] * 60},
+            "must list kinds of blocks of 'gemma4_text'",
+        ),
+        ("qwen3-next-80b-a3b", {"full_attention_interval": "4"}, "full_attention_interval must be a whole"),
+        ("bamba-9b", {"attn_layer_indices": "9"}, "attn_layer_indices must be a list of whole numbers"),
+        ("jamba-v0.1", {"mlp_layer_types": ["sparse", "other"]}, "mlp_layer_types must list dense or sparse"),
+        ("laguna", {"num_attention_heads_per_layer": [48]}, "must be the length of every list of blocks"),
+    ],
+)
+def test_blocks_of_several_kinds_are_checked_by_key(name, change, message):
+    values = next(one["config"] for one in FAMILIES if one["name"] == name)
+    with pytest.raises(WorkloadError, match=message):
+        from_hugging_face(values | change)
+
+
+def test_kinds_of_blocks_are_read_in_any_published_form():
+    """Of Nemotron-H as its pattern and as the library saves it, of MiniMax as its numbers and as names."""
+    nemotron = next(one["config"] for one in FAMILIES if one["name"] == "nemotron-h-8b")
+    kinds = {"M": "mamba", "*": "attention", "-": "mlp"}
+    pattern = nemotron["hybrid_override_pattern"]
+    without = {key: value for key, value in nemotron.items() if key != "hybrid_override_pattern"}
+    listed = without | {"layers_block_type": [kinds[one] for one in pattern], "n_routed_experts": 8}
+    assert from_hugging_face(listed) == from_hugging_face(nemotron)
+    minimax = next(one["config"] for one in FAMILIES if one["name"] == "minimax-text-01")
+    numbers = {key: value for key, value in minimax.items() if key != "layer_types"}
+    numbers |= {"model_type": "minimax_text_01", "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10}
+    assert from_hugging_face(numbers, name="minimax") == from_hugging_face(minimax, name="minimax")
+    gemma = from_hugging_face(next(one["config"] for one in FAMILIES if one["name"] == "gemma-4-31b"))
+    narrow, wide = gemma.shapes
+    assert (narrow.window, narrow.head_dim, narrow.kv_heads, narrow.tied_values) == (1024, 256, 16, False)
+    assert (wide.window, wide.head_dim, wide.kv_heads, wide.tied_values) == (0, 512, 4, True)
 
 
 def test_recurrent_blocks_show_by_their_keys_and_near_relatives_are_no_family():

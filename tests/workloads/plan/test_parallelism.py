@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
+from workloads.models.architecture import Recurrence, State
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES, stage_layers
 from workloads.plan.parts import Attention, Place, Precision, Recompute
@@ -90,8 +91,10 @@ def test_every_rule_can_say_what_is_wrong():
     """A text's fields are those of a model and a plan; one of all families has all."""
     retro = load_model("retro-425m")
     sizes = {item.name: getattr(retro, item.name) for item in dataclasses.fields(retro)}
+    states = Recurrence(kind=State.SSD, heads=8)
     every = SimpleNamespace(
-        **sizes | {"hidden": 100, "dense_ffn_hidden": 64, "context_width": retro.context_width}
+        **sizes
+        | {"hidden": 100, "dense_ffn_hidden": 64, "context_width": retro.context_width, "recurrence": states}
     )
     plan = Plan.of(weight_density=0.5, tp=3)
     said = [str(rule.error(plan, every)) for rule in RULES]
