@@ -286,6 +286,7 @@ class Role(StrEnum):
     HEAD_JOIN = "head.join"
     HEAD_LOGITS = "head.logits"
     HEAD_LOSS = "head.loss"
+    HEAD_LOGGED_LOSS = "head.logged_loss"
     RETRIEVAL_LOOKUP = "retrieval.lookup"
     RETRIEVAL_NORM = "retrieval.norm"
     RETRIEVAL_QKV = "retrieval.qkv"

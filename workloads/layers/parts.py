@@ -880,15 +880,16 @@ class Parts:
             *((self.norm(Role.EMBEDDING_NORM),) if self.config.embedding_norm else ()),
         )
 
-    def loss(self, logits: int) -> Elementwise:
+    def loss(self, logits: int, role: Role = Role.HEAD_LOSS) -> Elementwise:
         """Return the cross entropy of the logits in single precision: cast, read twice, written once.
 
-        Fused, it reads them twice as they are and writes their gradient, which no backward pass computes.
+        Fused, it reads them twice as they are and writes their gradient, which no backward pass computes. One
+        that is only logged is never fused.
         """
-        fused = self.share.recompute.fused_loss
+        fused = self.share.recompute.fused_loss and role is Role.HEAD_LOSS
         return Elementwise(
-            name=str(Role.HEAD_LOSS),
-            role=Role.HEAD_LOSS,
+            name=str(role),
+            role=role,
             phase=Phase.FORWARD,
             flops=float(SOFTMAX_FLOPS * logits),
             read_bytes=float((2 * self.width if fused else self.width + 2 * LOSS_BYTES) * logits),
@@ -930,5 +931,6 @@ class Parts:
             *self.boundary("head.input", enters=True),
             self.weighted(Role.HEAD_LOGITS, m=tokens, k=self.config.hidden, n=columns),
             self.loss(logits),
+            *(self.loss(logits, Role.HEAD_LOGGED_LOSS),) * share.recompute.logged_losses,
             *((reduction,) * LOSS_REDUCTIONS if share.axes.tp > 1 else ()),
         )

@@ -39,7 +39,7 @@ def overlapped(items: tuple[Item, ...], axes: Axes, element_bytes: int) -> tuple
 
     A product of tp shards runs as tp products of m/tp rows, and costs what the unit takes for those. Grouped
     products of experts stay as they are, as in Transformer Engine. Traffic takes no share of the rate of the
-    product beside it: 171 published steps that ran so are met without (`docs/validation_training.md`).
+    product beside it: 236 published steps that ran so are met without (`docs/validation_training.md`).
 
     References
     ----------

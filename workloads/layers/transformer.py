@@ -170,6 +170,8 @@ class _Lowering:
                     items.extend(self._gather_backward(step))
                 case Elementwise(role=Role.HEAD_LOSS) if self.share.recompute.fused_loss:
                     pass  # its gradient was written forward
+                case Elementwise(role=Role.HEAD_LOGGED_LOSS):
+                    pass  # nothing follows from what is only logged
                 case Elementwise():
                     items.append((_mirrored(step), 1))
                 case Boundary():

@@ -691,6 +691,9 @@ class Recomputation(_Part):
     fused_loss: bool = False
     """Whether the loss reads the logits as they are, twice, and leaves their gradient in their place (llm.c,
     Liger Kernel, Transformer Engine), or takes them to single precision, forward and backward."""
+    logged_losses: int = 0
+    """Cross entropies of a microbatch that are computed only to be logged, forward and in single precision
+    (Composer's training metrics)."""
     graphs: Graphs = Graphs.NONE
     """Parts of a block that the host replays as a captured graph instead of issuing their kernels: none, the
     router, or the router and attention or states (scopes ``moe_router``, ``attn`` and ``mamba`` of
@@ -741,7 +744,7 @@ class Recomputation(_Part):
         return any(getattr(self, name) for name in RECOMPUTED_OPERATORS)
 
     KIND: ClassVar[str] = "recompute"
-    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"attention_keys"})
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"attention_keys", "logged_losses"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -235,6 +235,7 @@ _ORDER = """
     precision.kept_activations precision.fp8_params recompute.recompute_norms recompute.recompute_activation
     recompute.recompute_projections recompute.recompute_attention recompute.recompute_share
     recompute.graphs precision.gradient_sum sharding.stored_shards recompute.fused_loss
+    recompute.logged_losses
 """
 KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

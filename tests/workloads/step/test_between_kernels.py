@@ -208,6 +208,17 @@ def test_a_fused_loss_leaves_its_gradient_where_the_logits_were():
     assert head_bytes(config, PLAN) - head_bytes(config, plan) == 4 * logits
 
 
+def test_losses_that_are_only_logged_are_read_forward_and_never_backward():
+    """Each is cast, read twice and written once in single precision; the loss that is trained on stays."""
+    config = replace(EVEN, vocabulary=1000)
+    plan = PLAN.with_(fused_loss=True, logged_losses=2)
+    logits = plan.share.tokens * plan.axes.padded_vocabulary(config)
+    forward = [one for one, _ in forward_head(config, plan.share) if one.name == "head.logged_loss"]
+    assert [(one.read_bytes, one.written_bytes) for one in forward] == [(10 * logits, 8 * logits)] * 2
+    assert not [one for one, _ in backward_head(config, plan.share) if one.name == "head.logged_loss"]
+    assert plan.with_(logged_losses=0) == PLAN.with_(fused_loss=True)
+
+
 def traffic_by_name(config, plan):
     found = {}
     for one, times in forward_layer(config, plan.share):
