@@ -451,7 +451,7 @@ def read_study(path: Path) -> StudyFile:
     for key in content:
         if key not in _KEYS:
             with naming(path, key):
-                msg = f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key')}"
+                msg = f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key', most=len(_KEYS))}"
                 raise ParameterError(msg)
     for key in ("study", "name", "store"):
         if not isinstance(content.get(key, ""), str):
