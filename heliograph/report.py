@@ -102,6 +102,11 @@ def prefix_of(value: float) -> tuple[str, float]:
     return _PREFIXES[exponent], 10.0**exponent
 
 
+def takes_prefix(unit: str) -> bool:
+    """Return whether an SI unit takes a prefix, alone or per something: ``J`` and ``B/s``, not ``dB``."""
+    return unit in _PREFIXED_UNITS or unit.partition("/")[0] in _PREFIXED_UNITS
+
+
 def format_si(value: float, unit: str = "") -> str:
     """Return a value with three significant digits and a prefixed unit.
 
@@ -122,7 +127,7 @@ def format_si(value: float, unit: str = "") -> str:
         return "\u2013"
     if math.isinf(value):
         return f"{'-' if value < 0 else ''}inf {unit}".rstrip()
-    if unit in _PREFIXED_UNITS or unit.partition("/")[0] in _PREFIXED_UNITS:
+    if takes_prefix(unit):
         prefix, factor = prefix_of(value)
         return f"{_three_digits(value / factor)} {prefix}{unit}"
     return f"{_three_digits(value)} {unit}".rstrip()
