@@ -346,13 +346,19 @@ def _width(target: TextIO) -> int:
 
 
 def _wrapped(text: str, width: int) -> str:
-    """Return text with its lines broken between words; continuation lines keep the indentation."""
-    return "\n".join(
-        fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip())), **_WHOLE_WORDS)
-        if len(line) > width
-        else line
-        for line in text.split("\n")
-    )
+    """Return text with its lines broken between words; continuation lines keep the indentation.
+
+    Where a name and a gap open a line, as in lists, the indentation is that of what follows, at most half of
+    the width.
+    """
+    lines = []
+    for line in text.split("\n"):
+        column = re.match(r" *\S+ {2,}(?=\S)| *", line)
+        indent = " " * min(column.end() if column else 0, width // 2)
+        lines.append(
+            fill(line, width, subsequent_indent=indent, **_WHOLE_WORDS) if len(line) > width else line
+        )
+    return "\n".join(lines)
 
 
 _WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
