@@ -1,4 +1,4 @@
-# make compare   install into .venv (with numba) and compare the four systems (ARGS="--quick" for the short run)
+# make compare   install into .venv (with numba) and compare GPUs with light (ARGS="--quick" for the short run)
 # make test      install with what tests need, then lint, build the documentation and test
 # make lint      ruff and mypy only
 # make docs      build the documentation into build/docs, warnings as errors, and run its doctests

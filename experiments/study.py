@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import math
 import re
 import types
@@ -100,9 +101,18 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?[0-9].*")
 
     def error(self, message: str) -> NoReturn:
-        """Raise a `ParameterError` with argparse's message."""
-        msg = f"{message}; see {self.prog} --help"
+        """Raise a `ParameterError` with argparse's message, and with what an unknown flag may have meant."""
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        msg = f"{message}{self._meant(unknown[1]) if unknown else ''}; see {self.prog} --help"
         raise ParameterError(msg)
+
+    def _meant(self, flag: str) -> str:
+        """Return the clause that a flag is spelled like another, or names what stands without a flag."""
+        places = [str(one.metavar or one.dest) for one in self._actions if not one.option_strings]
+        if flag.removeprefix("--") in map(str.lower, places):
+            return f"; write its value alone, without {flag}"
+        near = difflib.get_close_matches(flag, self._option_string_actions, n=1, cutoff=0.7)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from heliograph.records import write_atomically
-from heliograph.report import format_si, prefix_of
+from heliograph.report import format_si, prefix_of, takes_prefix
 from simulator.errors import HeliographError
 from simulator.units import dimension_of, plain_name
 
@@ -368,8 +368,6 @@ def save(figure: Figure, path: Path) -> tuple[Path, Path]:
 
 WIDE = 30.0
 """Ratio of the largest to the smallest number from which an axis is logarithmic; dimensionless."""
-PREFIXED_UNITS = ("s", "J", "W", "B", "Hz", "m", "A", "V")
-"""Units that take a prefix on an axis."""
 
 _SMALL_SHARE = 0.01
 _BAR_HEIGHT = 0.62
@@ -523,7 +521,7 @@ def lines_figure(
             numbers = [abs(point[place]) for points in every.values() for point in points]
             dimension = dimension_of(name)
             unit = dimension[1] if dimension else ""
-            prefix, factors[name] = prefix_of(max(numbers)) if unit in PREFIXED_UNITS else ("", 1.0)
+            prefix, factors[name] = prefix_of(max(numbers)) if takes_prefix(unit) else ("", 1.0)
             spread = [number for number in numbers if number > 0.0]
             wide = len(spread) == len(numbers) and max(spread) >= WIDE * min(spread)
             axis = axes.xaxis if place == 0 else axes.yaxis

@@ -102,6 +102,11 @@ def prefix_of(value: float) -> tuple[str, float]:
     return _PREFIXES[exponent], 10.0**exponent
 
 
+def takes_prefix(unit: str) -> bool:
+    """Return whether an SI unit takes a prefix, alone or per something: ``J`` and ``B/s``, not ``dB``."""
+    return unit in _PREFIXED_UNITS or unit.partition("/")[0] in _PREFIXED_UNITS
+
+
 def format_si(value: float, unit: str = "") -> str:
     """Return a value with three significant digits and a prefixed unit.
 
@@ -122,7 +127,7 @@ def format_si(value: float, unit: str = "") -> str:
         return "\u2013"
     if math.isinf(value):
         return f"{'-' if value < 0 else ''}inf {unit}".rstrip()
-    if unit in _PREFIXED_UNITS or unit.partition("/")[0] in _PREFIXED_UNITS:
+    if takes_prefix(unit):
         prefix, factor = prefix_of(value)
         return f"{_three_digits(value / factor)} {prefix}{unit}"
     return f"{_three_digits(value)} {unit}".rstrip()
@@ -341,13 +346,19 @@ def _width(target: TextIO) -> int:
 
 
 def _wrapped(text: str, width: int) -> str:
-    """Return text with its lines broken between words; continuation lines keep the indentation."""
-    return "\n".join(
-        fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip())), **_WHOLE_WORDS)
-        if len(line) > width
-        else line
-        for line in text.split("\n")
-    )
+    """Return text with its lines broken between words; continuation lines keep the indentation.
+
+    Where a name and a gap open a line, as in lists, the indentation is that of what follows, at most half of
+    the width.
+    """
+    lines = []
+    for line in text.split("\n"):
+        column = re.match(r" *\S+ {2,}(?=\S)| *", line)
+        indent = " " * min(column.end() if column else 0, width // 2)
+        lines.append(
+            fill(line, width, subsequent_indent=indent, **_WHOLE_WORDS) if len(line) > width else line
+        )
+    return "\n".join(lines)
 
 
 _WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}

@@ -131,23 +131,23 @@ def repeated(values: Iterable[RepeatedT]) -> RepeatedT | None:
     return next((one for place, one in enumerate(listed) if one in listed[:place]), None)
 
 
-def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
+def nearest(name: str, known: Iterable[str], *, noun: str = "name", most: int = MOST_SHOWN) -> str:
     """Return the closing clause of an error about an unknown name.
 
     Returns
     -------
     str
         ``did you mean 'x'?`` if a known name is similar, upper and lower case being the same; otherwise the
-        known names, the `MOST_SHOWN` most similar if there are more.
+        known names, the `most` most similar if there are more.
     """
     choices = sorted(set(known))
     lowered = {one.lower(): one for one in choices}
     near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.51)
     if near:
         return f"did you mean '{lowered[near[0]]}'?"
-    if len(choices) > MOST_SHOWN:
+    if len(choices) > most:
         choices.sort(key=lambda one: -difflib.SequenceMatcher(None, one.lower(), name.lower()).ratio())
-    shown = ", ".join(choices[:MOST_SHOWN]) + (", ..." if len(choices) > MOST_SHOWN else "")
+    shown = ", ".join(choices[:most]) + (", ..." if len(choices) > most else "")
     plural = {"policy": "policies", "basis": "bases", "study": "studies"}.get(noun, f"{noun}s")
     return f"known {plural}: {shown or 'none'}"
 

@@ -84,9 +84,13 @@ def read_toml(path: Path) -> dict[str, Any]:
                 key = line.partition("=")[0].strip()
                 msg = f"{path.name}:{found[2]}: key '{key}' stands twice in one table; keep one"
             elif found[1] == DUPLICATE_KEY:
+                key = line.strip().strip("[]").partition(".")[0].strip()
+                above = re.search(rf"^\s*{re.escape(key)}\s*=\s*(.*\S)", text, re.MULTILINE)
+                value = above[1] if above else "..."
+                inside = "kind" if key == "fabric" else PART
                 msg = (
                     f"{path.name}:{found[2]}: table {line.strip()} has the name of a key that stands above; "
-                    "keep one, and write the key's value into the table (part, or kind of a fabric)"
+                    f"keep one, or write {key} = {value} as a table, [{key}] with {inside} = {value} beneath"
                 )
         else:
             msg = f"{path.name}: not TOML: {_lowered(str(error))}"

@@ -156,6 +156,44 @@ def test_tutorials_run_and_are_shown(path, tmp_path):
     run([sys.executable, str(path)], tmp_path)
 
 
+TABLE = ("time", "energy", "cost", "power", "price", "snr")
+"""Columns of numbers of the README's table."""
+
+
+@pytest.mark.parametrize(
+    ("told", "column", "light", "gpu"),
+    [
+        ("it takes (1.4) to (1.5) times the time", "time", "h100", "h100:fp8"),
+        ("(1.4) times the energy", "energy", "h100", "h100:fp8"),
+        ("(2.8) to (2.9) times the money of H100s in fp8", "cost", "h100", "h100:fp8"),
+        ("in place of a B200 (1.9),", "time", "b200", "b200:fp8"),
+        ("in place of a B200 1.9, (1.8) to (1.9)", "energy", "b200", "b200:fp8"),
+        ("and (3.7) to (3.8) times", "cost", "b200", "b200:fp8"),
+        ("it takes (14) to (15) % less time", "time", "h100", "h100:bf16"),
+        ("(17) to (18) % less energy and", "energy", "h100", "h100:bf16"),
+        ("and (1.7) times the money", "cost", "h100", "h100:bf16"),
+        ("which are (22) dB more precise", "snr", "h100", "h100:bf16"),
+    ],
+)
+def test_a_sentence_of_the_readme_follows_from_its_table(told, column, light, gpu):
+    """Packets and circuits are its ends, to the digit of the sentence and the three of the table."""
+    text = README.read_text()
+    found = re.search(told, text)
+    assert found, told
+    rows = re.findall(r"^ (\w+:\S+)" + r" +([\d.]+)" * len(TABLE), text, re.MULTILINE)
+    cells = {name: float(numbers[TABLE.index(column)]) for name, *numbers in rows}
+    pairs = [(cells[f"photonic_{way}:{light}"], cells[f"gpu_{way}:{gpu}"]) for way in ("packet", "ocs")]
+    if column == "snr":
+        exact, slack = sorted(other - one for one, other in pairs), 0.6
+    elif "less" in told:
+        exact, slack = sorted(100 * (1 - one / other) for one, other in pairs), 1.0
+    else:
+        exact, slack = sorted(one / other for one, other in pairs), 0.06
+    ends = [float(one) for one in found.groups()]
+    assert abs(ends[0] - exact[0]) <= slack
+    assert abs(ends[-1] - exact[-1]) <= slack
+
+
 def test_the_readme_is_short():
     assert len(README.read_text().splitlines()) <= 120
 

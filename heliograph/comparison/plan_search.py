@@ -953,12 +953,12 @@ def no_plan(model: str, rejected: Mapping[str, int], refusals: Sequence[str]) ->
     refusals : sequence of str
         Errors of the engine for the plans that were left; they are named rather than the reasons.
     """
-    reasons = [f"{count:,} {reason}" for reason, count in rejected.items() if count]
+    reasons = [f"{count:,} ({reason})" for reason, count in rejected.items() if count]
     errors = list(dict.fromkeys(error for error in refusals if error))
     advice = "try more accelerators, another global_batch or another fabric"
     if errors:
         return f"no plan of {model} runs: {'; '.join(errors)}; {advice}"
     if not reasons:
         return f"no plan of {model} runs: the fabric carries none; {advice}"
-    earlier = f", after {'; '.join(reasons[:-1])}" if reasons[1:] else ""
-    return f"no plan of {model} runs: the last {reasons[-1]}{earlier}; {advice}"
+    earlier = f"{', '.join(reasons[:-1])} and " if reasons[1:] else ""
+    return f"no plan of {model} runs; ruled out are {earlier}the last {reasons[-1]}; {advice}"

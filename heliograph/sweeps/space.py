@@ -450,7 +450,8 @@ def read_study(path: Path) -> StudyFile:
     content = read_toml(path)
     for key in content:
         if key not in _KEYS:
-            refuse_key(path, key, f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key')}")
+            message = f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key', most=len(_KEYS))}"
+            refuse_key(path, key, message)
     for key in ("study", "name", "store"):
         if not isinstance(content.get(key, ""), str):
             refuse_key(path, key, f"it must be text; got {content[key]!r:.60}")

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from electronic.devices import REFERENCE_SYSTEMS
 from electronic.gpu import gpu_names, load_gpu
-from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
+from heliograph.systems.fabrics import CIRCUITS, FABRICS, GRAPH, check_fabric, default_fabric, fabric_in_file
 from optical.cores import CORE_GROUP, CORES, load_core
 from simulator.errors import ParameterError, SuspectWarning, member_named, nearest, plain_number, told
 from simulator.files import PART, Change, flattened, naming, read_toml, refuse_key
@@ -249,8 +249,18 @@ def _described(name: str) -> _Described:
         raise ParameterError(msg)
     if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
         return _with_fabric(_from_file(Path(base)), fabric)
+    if plain.endswith(".toml"):
+        msg = (
+            f"system '{name}': words do not stand behind a file's name; write them into {plain}, behind its "
+            'base, such as base = "gpu_packet:b200:fp8"'
+        )
+        raise ParameterError(msg)
     if plain not in SYSTEMS:
         msg = f"no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
+        raise ParameterError(msg)
+    if ":" in fabric and not fabric.startswith(GRAPH) and fabric.partition(":")[0] in FABRICS:
+        fabric, _, words = fabric.partition(":")
+        msg = f"system '{name}': a fabric stands last; write {base}:{words}@{fabric}"
         raise ParameterError(msg)
     described = _describe_words(base)
     if fabric and SYSTEMS[plain].circuits and fabric != CIRCUITS:

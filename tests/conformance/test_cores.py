@@ -18,6 +18,7 @@ from heliograph.core_laws import (
 from optical.cores import CORES, load_core
 from optical.cores.rescues import RESCUES
 from simulator.errors import ParameterError
+from simulator.parameter_tree import replace_at
 from tests.conformance.free_space import NOT_THERE, FreeSpace
 from tests.conformance.lithium_niobate import LithiumNiobate
 
@@ -90,6 +91,20 @@ def test_a_core_keeps_of_its_numbers(law, name, unit):
 @pytest.mark.parametrize(("core_class", "unused"), [(LithiumNiobate, ()), (FreeSpace, NOT_THERE)])
 def test_a_core_from_outside_keeps_every_law(core_class, unused):
     assert not faults_of(core_class.default(), unused=unused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{"ring.settling_s": 0.5}, {"wavelengths": 6, "modulator.bandwidth_hz": 8e9}],
+    ids=["weights of half a second", "short sums of slow symbols"],
+)
+def test_a_slow_core_keeps_every_law_that_its_kind_keeps(changes):
+    """Neither a load that hides memory and ports nor a sum whose first element is full scale is a fault."""
+    core = load_core("ring_bank")
+    for path, value in changes.items():
+        core = replace_at(core, path, value)
+    assert not faults_of(core)
 
 
 def test_dead_numbers_are_told_all_at_once():

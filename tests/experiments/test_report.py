@@ -114,17 +114,35 @@ def test_a_pipe_gets_no_escapes(monkeypatch):
     assert stream.getvalue() == table_text("title", SYSTEMS, rows())
 
 
-def test_a_terminal_gets_colours():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def test_a_terminal_gets_colours():
     stream = Terminal()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", "xterm-256color")
         patch.delenv("NO_COLOR", raising=False)
         print_report([ReportTable("title", SYSTEMS, rows())], stream=stream)
     assert "\x1b[" in stream.getvalue()
+
+
+def test_a_line_of_a_list_goes_on_beneath_its_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    print_report(
+        ["rotor    " + "packets " * 8, "Text of " + "several words " * 4, "x" * 38 + "  0.2 V"], stream=stream
+    )
+    assert stream.getvalue().split("\n") == [
+        "rotor    packets packets packets packets",
+        "         packets packets packets packets",
+        "Text of several words several words",
+        "several words several words",
+        "x" * 38,
+        " " * 20 + "0.2 V",
+        "",
+    ]
 
 
 def test_a_stream_without_these_letters_gets_question_marks():

@@ -191,6 +191,14 @@ def test_any_name_can_be_drawn(tmp_path, name):
     assert label(name).isprintable()
 
 
+def test_a_rate_has_a_prefix_on_its_axis_as_in_a_table():
+    points = [(12.5e9, 3e-3), (100e9, 2e-3)]
+    (axes,) = lines_figure({"h100": points}, x="nic.bandwidth_bytes_per_s", y="step_time_s").axes
+    assert axes.get_xlabel() == "nic.bandwidth (GB/s)"
+    assert axes.get_ylabel() == "step time (ms)"
+    assert axes.lines[0].get_xdata() == pytest.approx([12.5, 100.0])
+
+
 def test_a_plan_beside_its_bar_is_read_whole():
     """Plans of one search differ in the middle, which a short label leaves out."""
     plan = "tp4 cp2 pp32 dp4 mb1 zero1 zb_v fp8_params buckets8"

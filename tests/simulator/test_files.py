@@ -36,7 +36,11 @@ def test_json_is_read_with_mark_and_windows_line_ends(written):
         ("a = 1\nb = [1, 2", "file.toml: not TOML|file.toml:2: not TOML"),
         ("a = 1\nb = \n", "file.toml:2: not TOML: invalid value"),
         ("a = 1\n\na = 2\n", "file.toml:3: key 'a' stands twice in one table; keep one"),
-        ('gpu = "h100"\n[gpu.chip]\na = 1\n', r"file.toml:2: table \[gpu.chip\] has the name of a key"),
+        (
+            'gpu = "h100"\n[gpu.chip]\na = 1\n',
+            r"file.toml:2: table \[gpu.chip\] .* as a table, \[gpu\] with part = \"h100\" beneath",
+        ),
+        ('fabric = "torus"\n[fabric]\nx = 1\n', r"\[fabric\] with kind = \"torus\" beneath"),
         ("[t]\na = 1\nrate = nan\n", r"file.toml:3: 't\.rate' is nan; write a finite number"),
         ("[t]\nrate = -inf\n", r"file.toml:2: 't\.rate' is -inf"),
         ("x = [1.0, inf]\n", r"'x\.1' is inf"),

@@ -246,10 +246,46 @@ KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Part and field of each key of a plan's text, in the order in which plans are written."""
 
 
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "tensor_model_parallel_size": "tp",
+        "tensor_parallel_degree": "tp",
+        "tensor_parallel_size": "tp",
+        "pipeline_model_parallel_size": "pp",
+        "pipeline_parallel_degree": "pp",
+        "pipeline_parallel_size": "pp",
+        "num_layers_per_virtual_pipeline_stage": "vpp, the chunks of a stage",
+        "context_parallel_size": "cp",
+        "context_parallel_degree": "cp",
+        "expert_model_parallel_size": "ep",
+        "expert_parallel_degree": "ep",
+        "data_parallel_size": "dp",
+        "data_parallel_shard_degree": "zero=3 and dp, or shard_group where there are replicas",
+        "data_parallel_replicate_degree": "dp, replicas times shards, and shard_group, the shards",
+        "fsdp": "zero=3",
+        "use_distributed_optimizer": "zero=1",
+        "train_batch_size": "global_batch",
+        "train_micro_batch_size_per_gpu": "micro_batch",
+        "local_batch_size": "micro_batch, beside stages that of one microbatch",
+        "pipeline_parallel_microbatch_size": "micro_batch",
+        "gradient_accumulation_steps": "global_batch, dp x micro_batch times as many",
+        "recompute_granularity": "recompute",
+        "activation_checkpoint": "recompute",
+        "recompute_num_layers": "recompute_share",
+        "tp_comm_overlap": "overlap_tensor",
+        "fp8": "precision=fp8",
+        "bf16": "precision=bf16",
+    }
+)
+"""Keys of Megatron-LM, torchtitan and DeepSpeed that are spelled unlike ours, with what to write."""
+
+
 def _part_and_field(key: str) -> tuple[str, str]:
     """Return the part and the field of a key; an error for an unknown key."""
     if key not in KEYS:
-        msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')} (heliograph list plan tells all)"
+        elsewhere = ELSEWHERE.get(key.strip("-").replace("-", "_").lower())
+        hint = f"write {elsewhere}" if elsewhere else nearest(key, KEYS, noun="key")
+        msg = f"plan: unknown key '{key}'; {hint} (heliograph list plan tells all)"
         raise WorkloadError(msg)
     return KEYS[key]
 

@@ -394,7 +394,7 @@ def test_best_plans_of_others_are_tried_and_results_travel_between_processes():
 
 def test_a_space_without_plans_says_which_constraint_leaves_none():
     system = build_system("gpu_packet", accelerators=2)
-    with pytest.raises(WorkloadError, match=r"the last [0-9,]+ more memory than there is, after"):
+    with pytest.raises(WorkloadError, match=r"\(.*\) and the last [0-9,]+ \(more memory than there is\);"):
         best_plan(system, load_model("llama-3-70b"), BASE)
     assert "the fabric carries none" in no_plan("x", {}, [])
 

@@ -49,6 +49,7 @@ def test_a_study_file_is_a_grid_of_what_varies_alone_and_together(tmp_path):
         ("[sweep]\nlaser_power_w = {from = '1 GHz', to = '2 W', points = 3}", "study.toml:2"),
         ("[sweep]\na = [[1]]", "must be a list"),
         ("[swep]\nlaser_power_w = 1", "study.toml:1: no key 'swep' .*did you mean 'sweep'"),
+        ("[grid]\nlaser_power_w = 1", "study.toml:1: no key 'grid' .*known keys: [^.]* sweep, [^.]*zip$"),
         ("sweep = 3", "study.toml:1: sweep: it must be a table"),
         ("name = 'x'\n[[zip]]\na = [1, 2]\nb = [1]", "study.toml:2: .*as many values each: a has 2, b has 1"),
         ("[zip]\na = [1]", r"study.toml:1: .*stand under \[\[zip\]\]"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.errors import SuspectWarning, WorkloadError
 from simulator.files import MAX_BYTES
 from tests.workloads.models.llama_config import LLAMA
-from workloads.models.config import FAMILIES, from_hugging_face, load_model, shipped_models
+from workloads.models.config import FAMILIES, MODELS, from_hugging_face, load_model, shipped_models
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,12 @@ def test_no_key_of_a_published_file_counts_as_misspelled():
     lines = (Path(__file__).parent / "families.jsonl").read_text().splitlines()
     published = [from_hugging_face(json.loads(line)["config"]) for line in lines]  # warnings are errors
     assert len(published) + len(shipped_models()) == 109
+
+
+def test_a_size_that_a_published_file_gives_twice_is_no_misspelling():
+    """OpenAI has ``experts_per_token`` beside ``num_experts_per_tok`` in its files; warnings are errors."""
+    values = json.loads((MODELS / "gpt-oss-20b.json").read_text())
+    assert from_hugging_face(values | {"experts_per_token": 4}) == from_hugging_face(values)
 
 
 @pytest.mark.parametrize(

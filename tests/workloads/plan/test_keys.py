@@ -1,5 +1,6 @@
 """Keys of a plan as ``heliograph list plan`` and docs/plans.md have them, in the words of their fields."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from experiments.__main__ import main
 from simulator.errors import WorkloadError
 from workloads.plan.keys import described_keys
-from workloads.plan.plan import ALIASES, KEYS, Plan, parse_plan
+from workloads.plan.plan import ALIASES, ELSEWHERE, KEYS, Plan, parse_plan
 
 PAGE = Path(__file__).parents[3] / "docs" / "plans.md"
 
@@ -34,6 +35,12 @@ def test_usual_values_are_those_of_a_plan_that_says_nothing():
     usual = {one.name: one.usual for one in described_keys() if one.name != "sequence_length"}
     assert parse_plan(",".join(f"{key}={value}" for key, value in usual.items())) == Plan()
     assert set(ALIASES.values()) <= KEYS.keys()
+
+
+def test_keys_of_others_are_none_of_ours_and_name_one():
+    assert not ELSEWHERE.keys() & (KEYS.keys() | ALIASES.keys())
+    for other, ours in ELSEWHERE.items():
+        assert re.match(r"\w+", ours)[0] in KEYS, other
 
 
 def test_the_page_has_the_row_of_every_key():
