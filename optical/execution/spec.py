@@ -580,6 +580,23 @@ class AnalogSpec(HashedOnce, LightNoise):
             encoding_variance=0.0,
         )
 
+    @classmethod
+    def of_residues(
+        cls, residues: Residues, length: int, mantissa_bits: int, rounding: Rounding
+    ) -> AnalogSpec:
+        """Return the errors of sums of `length` products in residue numbers.
+
+        Rounding of mantissas with a common exponent for each block, and misread remainders.
+        """
+        return dataclasses.replace(
+            cls.ideal(),
+            dac_bits=float(mantissa_bits),
+            analog_length=length,
+            scale=Scale.BLOCK,
+            rounding=rounding,
+            residues=residues,
+        )
+
 
 EXACT = AnalogSpec.ideal()
 """The exact product."""
