@@ -268,7 +268,7 @@ class PhotonicUnit:
 
     @cached_property
     def cuts(self) -> list[DieCut]:
-        """Ways to cut the chip into dies with spares, the cheapest first."""
+        """Cuts of the chip into dies with spare clusters, the cheapest first."""
         clusters, link_m2 = self.cores // self.core.cluster, self.electronics.link.area_m2
         layers_usd = (
             self._domain_area_m2(Domain.PHOTONIC) * self.photonic_die.price_usd_per_m2,

@@ -84,7 +84,7 @@ class Budget(Protocol):
 
 @runtime_checkable
 class Core(Protocol):
-    """Photonic core: a frozen description that prices its products and says how they come out."""
+    """Photonic core: a frozen description with time, energy and errors of its products."""
 
     @property
     def name(self) -> str:
