@@ -104,8 +104,8 @@ def proportionate_buffer_bytes(core: Core, cores: int) -> float:
     return bank.bank_bytes * cores * core.peak_macs_per_s / rate
 
 
-def _shipped_with_overhead(name: str) -> float:
-    """Return a number of whole photonic chips from the table."""
+def _of_whole_chip(name: str) -> float:
+    """Return a shipped number that belongs to a whole photonic chip, rather than to one of its parts."""
     return float(getattr(device_table().build(WholeChip, "photonic"), name))
 
 
@@ -152,11 +152,9 @@ class PhotonicUnit:
     """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
     electronics: ChipElectronics = field(default_factory=ChipElectronics)
     """Electronics that feed converters and cores."""
-    overhead: float = field(default_factory=lambda: _shipped_with_overhead("overhead"))
+    overhead: float = field(default_factory=lambda: _of_whole_chip("overhead"))
     """Power and energy of the built chip over that of its parts, dimensionless; 1 is parts only."""
-    calibration_interval_s: float = field(
-        default_factory=lambda: _shipped_with_overhead("calibration_interval_s")
-    )
+    calibration_interval_s: float = field(default_factory=lambda: _of_whole_chip("calibration_interval_s"))
     """Time between two calibrations, during which nothing is multiplied."""
     photonic_die: Die = shipped(Die, "photonic_die")
     """Price of photonic area."""
@@ -270,7 +268,7 @@ class PhotonicUnit:
 
     @cached_property
     def cuts(self) -> list[DieCut]:
-        """Ways to cut the chip into dies with spares, the cheapest first."""
+        """Cuts of the chip into dies with spare clusters, the cheapest first."""
         clusters, link_m2 = self.cores // self.core.cluster, self.electronics.link.area_m2
         layers_usd = (
             self._domain_area_m2(Domain.PHOTONIC) * self.photonic_die.price_usd_per_m2,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.core import NOTHING_RELOADED, PARTIAL_SUM_BYTES, Reload, TiledLoads, Work
+from optical.cores.core import NOTHING_RELOADED, PARTIAL_SUM_BYTES, Reload, Work, work_of
 from optical.devices import (
     FROM_NULL,
     THROUGH_NULL,
@@ -370,13 +370,11 @@ class AnalogCore(Array):
 
     def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product on cores in whole clusters."""
-        events = self.events(operator, cores)
-        return Work(
-            light_s=events.cycles / self.symbol_rate_hz,
-            programming_s=events.rounds * self.reload.time_s + events.prepared_s,
-            energy_j=energy_j(self.used_parts, events),
-            operand_bytes=events.operand_bytes,
-            writes=events.rounds,
+        return work_of(
+            self.events(operator, cores),
+            self.used_parts,
+            symbol_rate_hz=self.symbol_rate_hz,
+            reload_s=self.reload.time_s,
         )
 
     def load_energy_j(self, values: float) -> float:
@@ -783,43 +781,4 @@ def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Par
         Part("dac", core.dac, dacs),
         Part("adc", core.adc, adcs),
         Part("adder", core.adder, adders),
-    )
-
-
-def streaming(
-    core: AnalogCore,
-    loads: TiledLoads,
-    *,
-    vectors: int = 1,
-    passes: int = 1,
-    readings: int = 1,
-    loaded_bytes: float,
-) -> Events:
-    """Return the events of a product on arrays that hold weights.
-
-    Parameters
-    ----------
-    core : AnalogCore
-        The core.
-    loads : TiledLoads
-        Loads and streams of the product.
-    vectors : int
-        Vectors that pass at once.
-    passes : int
-        Symbols that one value takes.
-    readings : int
-        Samples of one output of a vector.
-    loaded_bytes : float
-        Bytes of one loaded value as it is set.
-    """
-    return Events(
-        cycles=loads.rounds * math.ceil(loads.streamed / vectors) * passes,
-        symbols=passes * loads.streamed_values,
-        samples=readings * loads.samples,
-        values=loads.loaded_values,
-        loads=loads.tiles,
-        rounds=loads.rounds,
-        operand_bytes=loads.streamed_values * core.word_bytes
-        + loads.loaded_values * loaded_bytes
-        + loads.partial_bytes,
     )

@@ -10,12 +10,13 @@ products of attention load one of two operands that both changed since.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from optical.devices import Events, Part
 from optical.devices.limits import Light
+from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec
 from optical.execution.spec import loads_second
 from optical.noise.chip import CalibrationCost
@@ -83,7 +84,7 @@ class Budget(Protocol):
 
 @runtime_checkable
 class Core(Protocol):
-    """Photonic core: a frozen description that prices its products and says how they come out."""
+    """Photonic core: a frozen description with time, energy and errors of its products."""
 
     @property
     def name(self) -> str:
@@ -217,6 +218,66 @@ def tiled_loads(operator: MatMul, *, inputs: int, outputs: int, cores: int) -> T
         streamed_values=operator.batch * vectors * operator.k * across,
         samples=results * along,
         partial_bytes=2.0 * PARTIAL_SUM_BYTES * results * (along - 1),
+    )
+
+
+def streaming_events(
+    loads: TiledLoads,
+    *,
+    word_bytes: float,
+    loaded_bytes: float,
+    vectors: int = 1,
+    passes: int = 1,
+    readings: int = 1,
+) -> Events:
+    """Return the events of a product on arrays that hold one operand.
+
+    Parameters
+    ----------
+    loads : TiledLoads
+        Loads and streams of the product.
+    word_bytes, loaded_bytes : float
+        Bytes of a streamed and of a loaded value as they are converted.
+    vectors : int
+        Vectors that pass at once.
+    passes : int
+        Symbols that one value takes.
+    readings : int
+        Samples of one output of a vector.
+    """
+    return Events(
+        cycles=loads.rounds * math.ceil(loads.streamed / vectors) * passes,
+        symbols=passes * loads.streamed_values,
+        samples=readings * loads.samples,
+        values=loads.loaded_values,
+        loads=loads.tiles,
+        rounds=loads.rounds,
+        operand_bytes=loads.streamed_values * word_bytes
+        + loads.loaded_values * loaded_bytes
+        + loads.partial_bytes,
+    )
+
+
+def work_of(events: Events, parts: Iterable[Part], *, symbol_rate_hz: float, reload_s: float) -> Work:
+    """Return the work of a product whose events use the parts of a core.
+
+    Parameters
+    ----------
+    events : Events
+        Events of the product.
+    parts : iterable of Part
+        Parts list of one core; static parts add no work.
+    symbol_rate_hz : float
+        Symbols per second.
+    reload_s : float
+        Time of one load.
+    """
+    return Work(
+        light_s=events.cycles / symbol_rate_hz,
+        programming_s=events.rounds * reload_s + events.prepared_s,
+        energy_j=energy_j(parts, events),
+        operand_bytes=events.operand_bytes,
+        writes=events.rounds,
     )
 
 

@@ -3,7 +3,8 @@
 A scattering matrix at optical frequencies gives losses, crosstalk and the bandwidth of modulated light; one
 below 1 THz gives the response of a modulator, detector or amplifier to modulation. Numbers that it does not
 give (area, power, extinction, noise) are kept from the part that it replaces. Functions named `_..._changes`
-return the fields of a part that its scattering replaces.
+return the fields that a scattering replaces, by name; ``"kind"`` is the class of the new part, where that is
+another one.
 
 Columns are named by their unit: ``frequency_thz`` or ``wavelength_nm``, ``power_mw`` or ``power_dbm``, and if
 they are known ``linewidth_khz`` and ``rin_db_per_hz``.
@@ -94,12 +95,12 @@ def with_scattering(present: Any, measured: MeasuredScattering, field: str, core
         measured.check_covers(core.lines_hz, 0.5 * core.symbol_rate_hz, core.name)
         changes = _passive_changes(present, measured, field, core)
     kind = changes.pop("kind", type(present))
-    kept = {item.name for item in dataclasses.fields(kind)}
-    numbers = {
-        item.name: getattr(present, item.name) for item in dataclasses.fields(present) if item.name in kept
+    names = {item.name for item in dataclasses.fields(kind)} & {
+        item.name for item in dataclasses.fields(present)
     }
-    named = {"name": f"{present.name.partition(OF)[0]}{OF}{measured.name}"}
-    return kind(**(numbers | changes | named))
+    numbers = {name: getattr(present, name) for name in names}
+    new_name = {"name": f"{present.name.partition(OF)[0]}{OF}{measured.name}"}
+    return kind(**(numbers | changes | new_name))
 
 
 def scattering_of(

@@ -29,9 +29,8 @@ from optical.cores.analog import (
     readout_parts,
     receiver_of,
     source_parts,
-    streaming,
 )
-from optical.cores.core import Reload, tiled_loads
+from optical.cores.core import Reload, streaming_events, tiled_loads
 from optical.devices import (
     Converter,
     Events,
@@ -390,8 +389,9 @@ class MziMesh(AnalogCore):
         loads = tiled_loads(operator, inputs=self.ports, outputs=self.ports, cores=cores)
         is_weight = operator.held is (Held.B if loads.second else Held.A)
         flops = 0.0 if is_weight else self.decomposition_flops
+        loaded_bytes = 2.0 * bytes_of_bits(self.heater_dac.nominal_bits)
         return dataclasses.replace(
-            streaming(self, loads, loaded_bytes=2.0 * bytes_of_bits(self.heater_dac.nominal_bits)),
+            streaming_events(loads, word_bytes=self.word_bytes, loaded_bytes=loaded_bytes),
             operations=loads.tiles * flops,
             prepared_s=loads.rounds * flops / self.decomposer.rate_flop_per_s,
         )

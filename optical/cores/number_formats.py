@@ -292,15 +292,8 @@ class ResidueCore(FormattedCore):
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase: rounding of mantissas, and misread remainders."""
-        exact = AnalogSpec.ideal()
-        return dataclasses.replace(
-            exact,
-            dac_bits=float(self.mantissa_bits),
-            analog_length=self.analog_length,
-            scale=Scale.BLOCK,
-            rounding=self.core.analog(phase).rounding,
-            residues=self.residues,
-        )
+        rounding = self.core.analog(phase).rounding
+        return AnalogSpec.of_residues(self.residues, self.analog_length, self.mantissa_bits, rounding)
 
     def work(self, operator: MatMul, cores: int) -> Work:
         """Return time, energy and wear of one product: the core's, once for each modulus."""

@@ -31,9 +31,8 @@ from optical.cores.analog import (
     readout_parts,
     receiver_of,
     source_parts,
-    streaming,
 )
-from optical.cores.core import Reload, tiled_loads
+from optical.cores.core import Reload, streaming_events, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -295,9 +294,9 @@ class PcmCrossbar(AnalogCore):
         No tile stays written, as the next one needs the cells: a product of every kind and
         phase writes all of its tiles.
         """
-        return streaming(
-            self,
+        return streaming_events(
             tiled_loads(operator, inputs=self.rows, outputs=self.columns, cores=cores),
+            word_bytes=self.word_bytes,
             vectors=self.vectors,
             passes=self.passes,
             readings=self.passes,

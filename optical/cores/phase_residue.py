@@ -24,7 +24,7 @@ import numpy as np
 import scipy
 
 from optical.cores.analog import DEFAULT_FEED
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
+from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, streaming_events, tiled_loads, work_of
 from optical.devices import (
     Converter,
     Events,
@@ -42,9 +42,9 @@ from optical.devices import (
 from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits, shipped
 from optical.devices.limits import Light, bits_of_noise
 from optical.devices.named_parts import named_parts_table
-from optical.devices.parts import Device, Named, energy_j
+from optical.devices.parts import Device, Named
 from optical.devices.waveguides import Routing
-from optical.execution import AnalogSpec, Rounding, Scale
+from optical.execution import AnalogSpec, Rounding
 from optical.execution.spec import Residues, any_of, check_mantissas, largest_code
 from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import Element, NoiseRatio, absorbed_db, check_closes, elements_of, loss_db
@@ -663,14 +663,8 @@ class PhaseResidueCore:
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return the errors of products of a phase: rounding of mantissas, and misread remainders."""
-        return dataclasses.replace(
-            AnalogSpec.ideal(),
-            dac_bits=float(self.mantissa_bits),
-            analog_length=self.core.length,
-            scale=Scale.BLOCK,
-            rounding=Rounding.NEAREST if phase is Phase.FORWARD else self.gradient_rounding,
-            residues=self.residues,
-        )
+        rounding = Rounding.NEAREST if phase is Phase.FORWARD else self.gradient_rounding
+        return AnalogSpec.of_residues(self.residues, self.core.length, self.mantissa_bits, rounding)
 
     @property
     def reload(self) -> Reload:
@@ -687,21 +681,10 @@ class PhaseResidueCore:
 
     def work(self, operator: MatMul, cores: int) -> Work:
         """Return time and energy of one product on a number of cores."""
-        core = self.core
-        loads = tiled_loads(operator, inputs=core.length, outputs=core.rows, cores=cores)
-        events = Events(
-            symbols=loads.streamed_values,
-            samples=loads.samples,
-            values=loads.loaded_values,
-            loads=loads.tiles,
-        )
-        values = loads.streamed_values + loads.loaded_values
-        return Work(
-            light_s=loads.rounds * loads.streamed / core.symbol_rate_hz,
-            programming_s=loads.rounds * self.reload.time_s,
-            energy_j=energy_j(self.used_parts, events),
-            operand_bytes=values * self.element_bytes + loads.partial_bytes,
-            writes=loads.rounds,
+        loads = tiled_loads(operator, inputs=self.core.length, outputs=self.core.rows, cores=cores)
+        events = streaming_events(loads, word_bytes=self.element_bytes, loaded_bytes=self.element_bytes)
+        return work_of(
+            events, self.used_parts, symbol_rate_hz=self.symbol_rate_hz, reload_s=self.reload.time_s
         )
 
     @cached_property

@@ -192,7 +192,7 @@ def load_core(name: str) -> Core:
 
 
 def _checked(name: str) -> Core:
-    """Return a core from outside the package after trying it; an error says in one sentence what is wrong."""
+    """Return a core from outside the package, checked by use; an error has one sentence on the fault."""
     with in_one_sentence(f"core '{name}': its default() fails"):
         core = CORES[name].build()
     if set(unanswered(type(core))) - {"default"}:

@@ -272,11 +272,11 @@ _RESCUES: dict[str, Rescue] = {
 RESCUES: Mapping[str, Rescue] = MappingProxyType(_RESCUES)
 """Rescues by name, as in ``crossbar+rotation+block``: the first is the innermost."""
 JOINT = "+"
-"""Separator of a core's name and those of rescues."""
+"""Separator between a core and its rescues in a name."""
 
 
 def split_name(name: str, cores: Container[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the name of a core and those of the rescues behind it.
+    """Return the core and the rescues in a name.
 
     Parameters
     ----------

@@ -31,9 +31,8 @@ from optical.cores.analog import (
     readout_parts,
     receiver_of,
     source_parts,
-    streaming,
 )
-from optical.cores.core import Reload, tiled_loads
+from optical.cores.core import Reload, streaming_events, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -323,9 +322,9 @@ class RingBank(AnalogCore):
         Forward loads W, the gradient of the input its transpose, the gradient of the weight one of two
         operands that changed since: each product pays its own loads.
         """
-        return streaming(
-            self,
+        return streaming_events(
             tiled_loads(operator, inputs=self.wavelengths, outputs=self.outputs, cores=cores),
+            word_bytes=self.word_bytes,
             passes=self.passes,
             loaded_bytes=bytes_of_bits(self.tuning_dac.nominal_bits),
         )

@@ -33,9 +33,9 @@ BRIGHTEST = 1e4
 STEP = 4.0
 """Factor between the powers of a coarse search; dimensionless."""
 HALVINGS = 24
-"""Halvings of such a step, to one part in ten million."""
+"""Halvings of a step of the coarse search, to one part in ten million."""
 STEP_LOG, STEPS = math.log(STEP), math.ceil(math.log(BRIGHTEST, STEP))
-"""Logarithm of that factor, and steps to either side."""
+"""Natural logarithm of a step of the coarse search, and steps to either side of the present power."""
 SETTLED_LOG = 1e-5
 """Tolerance of the logarithm of the power, 0.00004 dB."""
 

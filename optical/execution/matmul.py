@@ -39,7 +39,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FIRST, _SECOND, _TANGENT_FIRST, _TANGENT_SECOND = 1, 2, 3, 4
 """Products that derive from C = A B: dA, dB, and the contributions of tangents of A and of B to that of C."""
 _DERIVED = 5
-"""Base of the numbers of derived products: those of product n are 5 n + 1 to 5 n + 4."""
+"""Products that derive from product n have the numbers 5 n + 1 to 5 n + 4."""
 _ORDERS: tuple[Orders, ...] = (
     (Order.ROWS, Order.COLUMNS),
     (Order.ROWS, Order.ROWS),
@@ -228,7 +228,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(a: Placement, b: Placement, a_tensor: DTensor, b_tensor: DTensor) -> _Layout:
-    """Return the placements to which A and B are brought for a product, and those of what it makes.
+    """Return the placements of A and B for a product, and those of its result and gradients.
 
     The summed dimension sharded on both sides gives partial sums; columns of B sharded give sharded columns
     of C; rows, or matrices of a batch, sharded give the same of C. Where A and B disagree, A's sharding

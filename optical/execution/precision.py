@@ -603,7 +603,7 @@ class _Mixture:
     pair: NDArray[np.intp]
     """Pair of vectors of each component, [C]."""
     chance: Reals
-    """Chance of each component among those of its pair, [C]."""
+    """Probability of each component within its pair, [C]."""
     kind: NDArray[np.intp]
     """Index of each component in `beyond`, [C]."""
     mean_square: Reals

@@ -86,8 +86,8 @@ class Gain:
     coupling: Amounts
     """Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``, dimensionless; zero without laser
     noise."""
-    kept: Amounts
-    """Gain that clipping leaves to a signal, at most 1; 1 where clipping is executed or absent."""
+    signal_gain: Amounts
+    """Gain of the signal that remains with clipping, at most 1; 1 where clipping is executed or absent."""
     clipping: Amounts
     """Mean square error of a sample by clipping beside that gain, in code products squared."""
 
@@ -204,7 +204,7 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
         cross = _amounts(torch.mul(*squares).sum(-1).double().mean((1, 2)))
         coupling = cross * parts / coded.energies.both.clip(SMALLEST_SCALE, None)
     if not sets_range:
-        return Gain(range_=zeros + most, coupling=coupling, kept=zeros + 1.0, clipping=zeros)
+        return Gain(range_=zeros + most, coupling=coupling, signal_gain=zeros + 1.0, clipping=zeros)
     samples = _samples(coded, product)
     power = (
         _amounts(samples.to(torch.float64, copy=True).square_().mean((1, 2, 3, 4))) + noise.constant / unit**2
@@ -215,10 +215,10 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
     power = power + cross * (noise.by_product / spec.product_gain**2)
     power = power + spec.norm_variance * coded.norms / (parts * unit**2)
     range_ = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most)
-    kept, clipping = zeros + 1.0, zeros
+    signal_gain, clipping = zeros + 1.0, zeros
     if parts > 1.0 and math.isfinite(spec.adc_bits):
-        kept, clipping = _clipped(coded, samples, torch.as_tensor(range_, dtype=samples.dtype))
-    return Gain(range_=range_, coupling=coupling, kept=kept, clipping=clipping)
+        signal_gain, clipping = _clipped(coded, samples, torch.as_tensor(range_, dtype=samples.dtype))
+    return Gain(range_=range_, coupling=coupling, signal_gain=signal_gain, clipping=clipping)
 
 
 def _clipped(coded: Coded, samples: torch.Tensor, range_: torch.Tensor) -> tuple[Amounts, Amounts]:
@@ -301,7 +301,7 @@ def law_of(coded: Coded, gain: Gain) -> Law:
         norms=coded.norms,
     )
     codes = largest_code(spec.adc_bits) if samples == 1 and math.isfinite(spec.adc_bits) else 0
-    law, louder = _with_own_encoding(coded, law), gain.kept**-2.0
+    law, louder = _with_own_encoding(coded, law), gain.signal_gain**-2.0
     return Law(
         constant=law.constant / unit**2 * louder,
         by_row=law.by_row * coded.row_unit * louder,
@@ -365,7 +365,7 @@ def _warn_of_clipping(coded: Coded, gain: Gain, law: Law) -> None:
     watch.calls += 1
     if watch.warned or watch.calls & (watch.calls - 1):
         return
-    clipped = samples * gain.clipping * gain.kept**-2.0
+    clipped = samples * gain.clipping * gain.signal_gain**-2.0
     share = float((clipped / coded.mean_variance(law).clip(1e-300, None)).mean())
     if share > _TOLERATED_CLIPPING:
         watch.warned = True
@@ -520,7 +520,7 @@ def _shared_encoding(spec: AnalogSpec) -> float:
 
 
 def _with_own_encoding(coded: Coded, law: NoiseLaw) -> NoiseLaw:
-    """Return the law with the errors of those operand converters whose settings serve one output each."""
+    """Return the law with the errors of operand converters that are set anew for every output."""
     shared, variance = coded.spec.encoding, _shared_encoding(coded.spec)
     if shared is None or variance == 0.0:
         return law
@@ -601,9 +601,9 @@ def _add_scaled(
 
 
 def _blocks(count: int, width: int) -> Iterator[tuple[slice, int]]:
-    """Yield the lines in whole blocks of `width`, then those of a short last block, each with its width.
+    """Yield the slice of all whole blocks of `width` lines, then that of a short last one, with their widths.
 
-    A width of 1 shares nothing and yields nothing.
+    Nothing is yielded for a width of 1, as blocks of one line share nothing.
     """
     whole = count - count % width
     for at, each in ((slice(0, whole), width), (slice(whole, count), count - whole)):
@@ -632,9 +632,9 @@ _SHARED_TERMS: tuple[Callable[[Coded, Draws], torch.Tensor | None], ...] = (
     _common_noise,
     _imbalance,
 )
-"""Errors that outputs share, in the order of their draws: each returns its errors in code products, or None.
-`read` leaves the first out where the law takes it in, and adds those of operand converters
-(`_common_encoding`)."""
+"""Functions that return errors that outputs share, in code products, or None; in the order of their draws.
+`read` leaves the first one out where the law of noise includes it (`_with_small_common_noise`), and adds the
+errors of operand converters (`_common_encoding`)."""
 
 
 def clipped_fraction(coded: Coded) -> float:

@@ -281,9 +281,9 @@ class Scale(StrEnum):
     TENSOR = "tensor"
     """All of them."""
     ROW = "row"
-    """Those of a row of A, and of a column of B."""
+    """All of a row of A, and all of a column of B."""
     BLOCK = "block"
-    """Those of a row, or column, that are in one analog sample: block floating point."""
+    """All of a row, or column, within one analog sample: block floating point."""
 
 
 class Rounding(StrEnum):
@@ -580,6 +580,23 @@ class AnalogSpec(HashedOnce, LightNoise):
             encoding_variance=0.0,
         )
 
+    @classmethod
+    def of_residues(
+        cls, residues: Residues, length: int, mantissa_bits: int, rounding: Rounding
+    ) -> AnalogSpec:
+        """Return the errors of sums of `length` products in residue numbers.
+
+        Rounding of mantissas with a common exponent for each block, and misread remainders.
+        """
+        return dataclasses.replace(
+            cls.ideal(),
+            dac_bits=float(mantissa_bits),
+            analog_length=length,
+            scale=Scale.BLOCK,
+            rounding=rounding,
+            residues=residues,
+        )
+
 
 EXACT = AnalogSpec.ideal()
 """The exact product."""
@@ -634,7 +651,7 @@ class ProductSpecs:
     exact_tiles: bool = False
     """Whether every analog sample of a sum is executed, rather than one draw with their summed variance."""
     texts: tuple[str, str, str] = field(init=False, repr=False, compare=False)
-    """The three specifications as JSON, which is how compiled graphs carry them."""
+    """The three specifications as JSON, the form that compiled graphs can hold."""
 
     def __post_init__(self) -> None:
         check_range(self, "row_block", low=1)

@@ -273,10 +273,10 @@ def _best_timing(symbols: Symbols, pulse_step: int) -> _Timing:
 
 
 def _summed(readings_DJT: Array, symbols: int) -> tuple[Array, int]:
-    """Return what each symbol adds to a sample of `symbols` symbols, [D, K, T], and the inner symbols.
+    """Return the part of each symbol in a sample of `symbols` symbols, [D, K, T], and the inner symbols.
 
-    Inner symbols are those whose whole response falls into the sample; all add the same, the sum of their
-    readings, and are left out of K.
+    Inner symbols are those whose whole response falls into the sample. Each adds the same, the sum of its
+    readings, so that only their number is returned; K counts the others.
     """
     distances, followed, _ = readings_DJT.shape
     count = min(symbols, followed + 1)

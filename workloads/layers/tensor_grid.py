@@ -48,15 +48,15 @@ def overlapped(items: tuple[Item, ...], axes: Axes, element_bytes: int) -> tuple
     `ub_bulk_wgrad`; PyTorch asynchronous tensor parallelism.
     """
     result: list[Item] = []
-    left = list(items)
-    while left:
-        replaced = _gather_first(left, axes) or _scatter_last(left, axes, element_bytes)
+    remaining = list(items)
+    while remaining:
+        replaced = _gather_first(remaining, axes) or _scatter_last(remaining, axes, element_bytes)
         if replaced:
             count, replacement = replaced
             result += replacement
-            del left[:count]
+            del remaining[:count]
         else:
-            result.append(left.pop(0))
+            result.append(remaining.pop(0))
     return tuple(result)
 
 
@@ -143,6 +143,13 @@ def _ring(product: Item, collective: Item, axes: Axes) -> Overlapped:
 
 CUT_BY_ROWS = frozenset({Role.ATTENTION_OUTPUT, Role.MLP_DOWN})
 """Products whose weight is cut along its inner dimension over a row of ranks (arXiv:1909.08053)."""
+CUT_DIMS = {
+    Phase.FORWARD: ("n", "k"),
+    Phase.GRAD_INPUT: ("k", "n"),
+    Phase.GRAD_WEIGHT: ("n", "m"),
+}
+"""Dimension of a product that the ranks of a row share, step by step: where the weight is `CUT_BY_ROWS`, and
+where it is cut by columns."""
 STATISTICS = {Norm.LAYER: 2, Norm.SCALE: 2, Norm.RMS: 1}
 """Sums that a norm needs of every token, forward and again backward."""
 STATISTIC_BYTES = 4
@@ -195,20 +202,20 @@ def on_grid(items: tuple[Item, ...], config: TransformerConfig, share: Share) ->
     if share.axes.tensor_grid is TensorGrid.LINE:
         return items
     grid = _Grid(config, share)
-    return tuple(item for one, count in items for item in grid.items(one, count))
+    return tuple(item for operator, count in items for item in grid.items(operator, count))
 
 
 Operation = MatMul | Elementwise | Collective | Overlapped
 """Operators of a run."""
 
 
-def _part(one: Elementwise, ranks: int) -> Elementwise:
+def _part(work: Elementwise, ranks: int) -> Elementwise:
     """Return the part of element-wise work on each of some ranks."""
     return replace(
-        one,
-        flops=one.flops / ranks,
-        read_bytes=one.read_bytes / ranks,
-        written_bytes=one.written_bytes / ranks,
+        work,
+        flops=work.flops / ranks,
+        read_bytes=work.read_bytes / ranks,
+        written_bytes=work.written_bytes / ranks,
     )
 
 
@@ -222,86 +229,83 @@ class _Grid:
         self.side = share.axes.columns
         self.width = share.precision.element_bytes
 
-    def items(self, one: Operation, count: int) -> list[Item]:
+    def items(self, operator: Operation, count: int) -> list[Item]:
         """Return the items of the grid for a repeated operator; none for collectives of the row."""
         items: list[Item]
-        match one:
-            case MatMul() if one.held is Held.B or one.phase is Phase.GRAD_WEIGHT:
-                items = self.product(one)
-            case Elementwise() if one.role is Role.EMBEDDING_LOOKUP:
-                items = self.lookup(one)
-            case Elementwise() if one.role in NORMS:
+        match operator:
+            case MatMul() if operator.held is Held.B or operator.phase is Phase.GRAD_WEIGHT:
+                items = self.product(operator)
+            case Elementwise() if operator.role is Role.EMBEDDING_LOOKUP:
+                items = self.lookup(operator)
+            case Elementwise() if operator.role in NORMS:
                 sums = STATISTICS[self.config.norm] * self.row.tokens * STATISTIC_BYTES
-                items = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, Axis.ROW, sums), 1)]
-            case Elementwise() if one.casts in CUT_BY_ROWS:
+                items = [(operator, 1), (self.move(operator, CollectiveKind.ALL_REDUCE, Axis.ROW, sums), 1)]
+            case Elementwise() if operator.casts in CUT_BY_ROWS:
                 # The cast of an output's gradient is cut over columns as well.
-                items = [(_part(one, self.side if one.phase is Phase.GRAD_INPUT else 1), 1)]
-            case Collective() if one.role is Role.HEAD_LOSS:
-                items = [(replace(one, axis=Axis.ROW, size=self.side), 1)]
-            case Collective() if one.axis == Axis.TENSOR:
+                items = [(_part(operator, self.side if operator.phase is Phase.GRAD_INPUT else 1), 1)]
+            case Collective() if operator.role is Role.HEAD_LOSS:
+                items = [(replace(operator, axis=Axis.ROW, size=self.side), 1)]
+            case Collective() if operator.axis == Axis.TENSOR:
                 items = []
             case _:
-                items = [(one, 1)]
+                items = [(operator, 1)]
         return [(each, times * count) for each, times in items]
 
-    def product(self, one: MatMul) -> list[Item]:
+    def product(self, product: MatMul) -> list[Item]:
         """Return the q steps of a product and their traffic."""
-        side = self.side
-        by_rows = one.role in CUT_BY_ROWS
-        match one.phase:
+        by_rows, others = CUT_DIMS[product.phase]
+        dim = by_rows if product.role in CUT_BY_ROWS else others
+        step = replace(product, **{dim: getattr(product, dim) // self.side})
+        a, b, c = step.m * step.k, step.k * step.n, step.m * step.n
+        width = product.element_bytes
+        rows_of_a = self.move(product, CollectiveKind.BROADCAST, Axis.ROW, a * width)
+        columns_of_b = self.move(product, CollectiveKind.BROADCAST, Axis.COLUMN, b * width)
+        steps: list[Operation]
+        match product.phase:
             case Phase.FORWARD:
-                step = replace(one, n=one.n // side) if by_rows else replace(one, k=one.k // side)
-                a, b = step.m * step.k, step.k * step.n
-                return [
-                    (self.move(one, CollectiveKind.BROADCAST, Axis.ROW, a * one.element_bytes), side),
-                    (self.move(one, CollectiveKind.BROADCAST, Axis.COLUMN, b * one.element_bytes), side),
-                    (step, side),
-                ]
+                steps = [rows_of_a, columns_of_b, step]
             case Phase.GRAD_INPUT:
-                step = replace(one, k=one.k // side) if by_rows else replace(one, n=one.n // side)
-                b, c = step.k * step.n, step.m * step.n
-                return [
-                    (self.move(one, CollectiveKind.BROADCAST, Axis.COLUMN, b * one.element_bytes), side),
-                    (step, side),
-                    (self.move(one, CollectiveKind.REDUCE, Axis.ROW, c * self.width), side),
+                steps = [
+                    columns_of_b,
+                    step,
+                    self.move(product, CollectiveKind.REDUCE, Axis.ROW, c * self.width),
                 ]
             case _:
-                step = replace(one, n=one.n // side) if by_rows else replace(one, m=one.m // side)
-                a, c = step.m * step.k, step.m * step.n
-                return [
-                    (self.move(one, CollectiveKind.BROADCAST, Axis.ROW, a * one.element_bytes), side),
-                    (step, side),
-                    (self.move(one, CollectiveKind.REDUCE, Axis.COLUMN, c * self.width), side),
-                    *self.from_grid_to_grid(one, c),
+                steps = [
+                    rows_of_a,
+                    step,
+                    self.move(product, CollectiveKind.REDUCE, Axis.COLUMN, c * self.width),
                 ]
+        whole = self.from_grid_to_grid(product, c) if product.phase is Phase.GRAD_WEIGHT else []
+        return [*((operator, self.side) for operator in steps), *whole]
 
-    def lookup(self, one: Elementwise) -> list[Item]:
+    def lookup(self, work: Elementwise) -> list[Item]:
         """Return the look-up of a rank's columns of the embedding, whose rows its column of ranks holds."""
-        part = _part(one, self.side)
+        part = _part(work, self.side)
         rows = self.share.axes.padded_vocabulary(self.config) // self.side
         block = rows * self.config.hidden // self.side
-        if one.phase is Phase.FORWARD:
+        if work.phase is Phase.FORWARD:
             return [
-                (self.move(one, CollectiveKind.BROADCAST, Axis.COLUMN, block * self.width), self.side),
+                (self.move(work, CollectiveKind.BROADCAST, Axis.COLUMN, block * self.width), self.side),
                 (part, 1),
             ]
-        reduced = self.move(one, CollectiveKind.REDUCE, Axis.COLUMN, block * self.width)
-        return [(part, 1), (reduced, self.side), *self.from_grid_to_grid(one, block)]
+        reduced = self.move(work, CollectiveKind.REDUCE, Axis.COLUMN, block * self.width)
+        return [(part, 1), (reduced, self.side), *self.from_grid_to_grid(work, block)]
 
-    def from_grid_to_grid(self, one: MatMul | Elementwise, elements: int) -> list[Item]:
+    def from_grid_to_grid(self, operator: MatMul | Elementwise, elements: int) -> list[Item]:
         """Return the sum of a block's gradient over the grids, which hold the same weights."""
         if self.share.axes.tensor_depth == 1:
             return []
         payload = elements * self.width
-        return [(self.move(one, CollectiveKind.ALL_REDUCE, Axis.DEPTH, payload), 1)]
+        return [(self.move(operator, CollectiveKind.ALL_REDUCE, Axis.DEPTH, payload), 1)]
 
     def move(
-        self, one: MatMul | Elementwise, kind: CollectiveKind, axis: str, payload_bytes: float
+        self, operator: MatMul | Elementwise, kind: CollectiveKind, axis: str, payload_bytes: float
     ) -> Collective:
         """Return a collective on behalf of an operator."""
         return Collective(
-            name=one.name,
-            phase=one.phase,
+            name=operator.name,
+            phase=operator.phase,
             kind=kind,
             axis=axis,
             size=self.share.axes.tensor_depth if axis == Axis.DEPTH else self.side,

@@ -365,7 +365,7 @@ def _replayed(items: tuple[Item, ...], share: Share) -> tuple[Item, ...]:
 
 
 def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
-    """Return the backward operators of one block, after those of its recomputation.
+    """Return the operators of one block's backward pass, its recomputation first.
 
     Notes
     -----
@@ -390,7 +390,7 @@ def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
 
 
 def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
-    """Return the backward operators of some steps of a block, after those of their recomputation."""
+    """Return the operators of the backward pass of some steps of a block, their recomputation first."""
     lowering = _Lowering(share=share)
     again: frozenset[Role] = REPEATED
     if share.recompute.attention.on_chip:
