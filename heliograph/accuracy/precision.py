@@ -329,60 +329,35 @@ def delivered(
     LinkError
         If a core's link does not close.
     """
+    in_light: Sequence[ModelProduct] = ()
     if system.photonic is None:
-        form = FORMATS[system.multiplied_as]
-        parts = of_format(form, products, kind).parts
+        form, others = FORMATS[system.multiplied_as], tuple(products)
     else:
         form = stored or FORMATS["bf16"]
         in_light, others = divided(products, system.light)
-        light = of_core(system.photonic.core, in_light, kind).parts
-        parts = (*(_add_stored(part, kind, form) for part in light), *of_format(form, others, kind).parts)
-    return Delivered(operands=kind, parts=tuple(_add_kept(part, kind, form, kept) for part in parts))
+    light = of_core(system.photonic.core, in_light, kind).parts if system.photonic else ()
+    parts = []
+    for place, (product, precision) in enumerate((*light, *of_format(form, others, kind).parts)):
+        more = {}
+        if _in_format(form, product):
+            if place < len(light):  # both operands are rounded as they are stored
+                more[STORED] = _rounding(product, kind, form)
+        elif kept(product.role, product.phase):  # the operand that is no gradient
+            side = 1 if product.phase is Phase.GRAD_INPUT else 0
+            more[KEPT] = _rounding(product, kind, FORMATS["fp8"], side)
+        parts.append((product, Precision(noise={**precision.noise, **more})))
+    return Delivered(operands=kind, parts=tuple(parts))
 
 
-def _add_stored(
-    part: tuple[ModelProduct, Precision], kind: OperandKind, stored: NumberFormat
-) -> tuple[ModelProduct, Precision]:
-    """Add the rounding of both operands of a product in light, if they are stored in one byte."""
-    if not _in_format(stored, part[0]):
-        return part
-    return _add_rounding(part, kind, stored, STORED, product_rounding)
-
-
-def _add_kept(
-    part: tuple[ModelProduct, Precision],
-    kind: OperandKind,
-    form: NumberFormat,
-    kept: Callable[[Role, Phase], bool],
-) -> tuple[ModelProduct, Precision]:
-    """Add the rounding of the operand, not the gradient, that was kept in fp8 since the forward pass."""
-    product, _ = part
-    if _in_format(form, product) or not kept(product.role, product.phase):
-        return part
-    second = product.phase is Phase.GRAD_INPUT
-    return _add_rounding(part, kind, FORMATS["fp8"], KEPT, lambda a, b: b if second else a)
-
-
-def _add_rounding(
-    part: tuple[ModelProduct, Precision],
-    kind: OperandKind,
-    form: NumberFormat,
-    cause: str,
-    combine: Callable[[float, float], float],
-) -> tuple[ModelProduct, Precision]:
-    """Add a cause of noise to a product: a combination of the rounding of A and of B to a format."""
-    product, precision = part
-    variants = product.on(kind)
-    noise = math.fsum(
-        combine(
-            *form.operand_rounding(
-                one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
-            )
+def _rounding(product: ModelProduct, kind: OperandKind, form: NumberFormat, side: int | None = None) -> float:
+    """Return the noise-to-signal ratio of a product of which A (side 0), B (1) or both are rounded."""
+    variants, noise = product.on(kind), []
+    for one in variants:
+        ratios = form.operand_rounding(
+            one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
         )
-        / one.operands.coherence
-        for one in variants
-    )
-    return product, Precision(noise={**precision.noise, cause: noise / len(variants)})
+        noise.append((product_rounding(*ratios) if side is None else ratios[side]) / one.operands.coherence)
+    return math.fsum(noise) / len(variants)
 
 
 def _in_format(form: NumberFormat, product: ModelProduct) -> bool:

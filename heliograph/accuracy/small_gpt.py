@@ -266,16 +266,16 @@ def _electronic(arithmetic: Arithmetic) -> Products:
 
     if arithmetic.white_db is not None:
         return Products.same(GaussianProducts(ratio_from_db(-arithmetic.white_db)))
-    match arithmetic.label:
-        case str(label) if label == EXACT:
-            return EXACT_PRODUCTS
-        case str(label) if label in {FLOAT8, FLOAT8_ROWS}:
-            return _narrow(*float8_passes(Float8Scale.TENSOR if label == FLOAT8 else Float8Scale.ROW))
-        case str(label) if label in {INT8, MXFP8}:
-            every: Numerics = Int8Numerics() if label == INT8 else Mxfp8Numerics()
-            return _narrow(every, every, every)
-        case str(label) if label == NVFP4:
-            return _narrow(*nvfp4_passes())
+    label = arithmetic.label
+    if label == EXACT:
+        return EXACT_PRODUCTS
+    if label in {FLOAT8, FLOAT8_ROWS}:
+        return _narrow(*float8_passes(Float8Scale.TENSOR if label == FLOAT8 else Float8Scale.ROW))
+    if label in {INT8, MXFP8}:
+        every: Numerics = Int8Numerics() if label == INT8 else Mxfp8Numerics()
+        return _narrow(every, every, every)
+    if label == NVFP4:
+        return _narrow(*nvfp4_passes())
     return Products.same(BfloatNumerics())
 
 

@@ -43,6 +43,20 @@ class _Law:
     inputs: tuple[str, ...] = ()
     """Patterns of the paths of parameters that enter it."""
 
+    def formula(
+        self, label: str, value: str, *, follows: tuple[str, ...] = (), inputs: tuple[str, ...] = ()
+    ) -> Formula:
+        """Return the formula of a number: its name, its value with unit, and the keys of what enters it."""
+        return Formula(
+            label=label,
+            text=self.text,
+            status=self.status,
+            source=self.source,
+            value=value,
+            follows=follows,
+            inputs=inputs,
+        )
+
 
 TABLE = Path(__file__).with_name("laws.csv")
 """Laws by name: a column, the beginning of a category of time, or the first word of a part of the energy."""
@@ -93,12 +107,19 @@ def step_formulas(
         return tuple(f"{owner}/{path}" for path in paths if any(fnmatchcase(path, one) for one in patterns))
 
     found = {
-        f"{owner}/{column}": _column_formula(record, owner, column, keys(law.inputs))
+        f"{owner}/{column}": law.formula(
+            f"{COLUMNS[column]} ({owner})",
+            told(column, record[column]),
+            follows=_followed(record, owner, column),
+            inputs=keys(law.inputs),
+        )
         for column, law in LAWS.items()
         if is_number(record.get(column))
     }
     for part, seconds in record.get("time_by_category_s", {}).items():
-        found[f"{owner}/step_time_s/{part}"] = _time_formula(owner, part, seconds, keys)
+        law = next(law for start, law in TIME_LAWS.items() if part.startswith(start))
+        formula = law.formula(f"{part} ({owner})", format_si(seconds, "s"), inputs=keys(law.inputs))
+        found[f"{owner}/step_time_s/{part}"] = formula
     for part, joules in record.get("energy_by_component_j_per_token", {}).items():
         found[f"{owner}/energy_per_token_j/{part}"] = _energy_formula(owner, part, joules, keys)
     for part, size_bytes in record.get("memory_by_kind_bytes", {}).items():
@@ -110,32 +131,13 @@ _Keys = Callable[[Sequence[str]], tuple[str, ...]]
 """Keys of the parameters whose paths match any of some patterns."""
 
 
-def _column_formula(record: Mapping[str, Any], owner: str, column: str, inputs: tuple[str, ...]) -> Formula:
-    law = LAWS[column]
-    follows = [f"{owner}/{one}" for one in law.follows if is_number(record.get(one))]
-    for parts in (record.get(one) for one in law.follows):
+def _followed(record: Mapping[str, Any], owner: str, column: str) -> tuple[str, ...]:
+    """Return the keys of the numbers of a record from which a column is computed: columns and parts."""
+    names = LAWS[column].follows
+    follows = [f"{owner}/{one}" for one in names if is_number(record.get(one))]
+    for parts in (record.get(one) for one in names):
         follows += [f"{owner}/{column}/{part}" for part in parts] if isinstance(parts, Mapping) else []
-    return Formula(
-        label=f"{COLUMNS[column]} ({owner})",
-        text=law.text,
-        status=law.status,
-        source=law.source,
-        value=told(column, record[column]),
-        follows=tuple(follows),
-        inputs=inputs,
-    )
-
-
-def _time_formula(owner: str, category: str, seconds: float, keys: _Keys) -> Formula:
-    law = next(law for start, law in TIME_LAWS.items() if category.startswith(start))
-    return Formula(
-        label=f"{category} ({owner})",
-        text=law.text,
-        status=law.status,
-        source=law.source,
-        value=format_si(seconds, "s"),
-        inputs=keys(law.inputs),
-    )
+    return tuple(follows)
 
 
 def _energy_formula(owner: str, part: str, joules: float, keys: _Keys) -> Formula:
