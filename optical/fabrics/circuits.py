@@ -112,6 +112,11 @@ class Circuits:
         unlent = None if self.unlent is None else _with_turned(self.unlent, moving, target)
         return Circuits(after, self.plans, self.failed, unlent)
 
+    def direct(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the link straight from each source to its destination, and whether it is lit, each [F]."""
+        lit = self.lit[sources] == destinations[:, None]
+        return sources * self.tx_peer.shape[1] + lit.argmax(axis=1), lit.any(axis=1)
+
     def changed_links(self, after: Circuits) -> np.ndarray:
         """Return the links, ``endpoint * lanes + lane``, whose peer or capacity differs in `after`, [n]."""
         turned = after.tx_peer != self.tx_peer
@@ -394,11 +399,6 @@ class ForwardingCircuits:
     axes: tuple[str, ...] = ()
     """Axis of parallelism that the circuits of each domain serve; empty for the whole step."""
 
-    @property
-    def degree(self) -> int:
-        """Lanes of a vertex."""
-        return int(self.circuits.tx_peer.shape[1])
-
     @cached_property
     def predecessors(self) -> np.ndarray:
         """Predecessor of each vertex on shortest paths from each start, shape [paths, V, domain].
@@ -426,17 +426,12 @@ class ForwardingCircuits:
         led = self.predecessors[0, sources, destinations % self.domain] != NO_PATH
         return (same & led) | (sources == destinations)
 
-    def direct(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the link straight from each source to its destination, and whether it exists, each [F]."""
-        lit = self.circuits.lit[sources] == destinations[:, None]
-        return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
-
     def ring_strides(self, members: np.ndarray) -> tuple[int, ...]:
         """Return the strides at which circuits join vertices [n] into rings that visit all of them."""
         return tuple(
             stride
             for stride in coprime_strides(len(members))
-            if self.direct(members, np.roll(members, -stride))[1].all()
+            if self.circuits.direct(members, np.roll(members, -stride))[1].all()
         )
 
     def path_links(
@@ -461,7 +456,7 @@ class ForwardingCircuits:
                 self.predecessors[turn, sources, vertex % self.domain] + vertex // self.domain * self.domain,
                 vertex,
             )
-            link, _ = self.direct(predecessor, vertex)
+            link, _ = self.circuits.direct(predecessor, vertex)
             hops.append(np.where(going, link, NO_LINK))
             vertex = predecessor
         return hops
@@ -577,14 +572,16 @@ class _DemandBuilder:
             else:  # a ring that leaves the domain, or passes a vertex twice: from neighbour to neighbour
                 self.add_pairs(number, members, np.roll(members, -1), flows.size_bytes)
 
-    def add_flows(self, flows: Flows, sources: np.ndarray, destinations: np.ndarray) -> None:
-        """Add flows from vertices to vertices, [F] each, and their way back where they are uneven."""
+    def add_flows(
+        self, flows: Flows, sources: np.ndarray, destinations: np.ndarray, *, back: bool = False
+    ) -> None:
+        """Add flows from vertices to vertices, [F] each, and with `back` those of the way back."""
         stays = (sources // self._domain == destinations // self._domain) & (sources != destinations)
         for number in np.unique(sources[stays] // self._domain).tolist():
             inside = stays & (sources // self._domain == number)
             sizes_bytes = flows.sizes_bytes[inside]
             self.add_pairs(number, sources[inside], destinations[inside], sizes_bytes)
-            if flows.weights is not None:
+            if back:
                 self.add_pairs(number, destinations[inside], sources[inside], sizes_bytes)
 
 
@@ -611,7 +608,8 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
     builder = _DemandBuilder(domain)
     for flows in served:
         if flows.groups is None:
-            builder.add_flows(flows, vertex_of[flows.sources], vertex_of[flows.destinations])
+            ends = vertex_of[flows.sources], vertex_of[flows.destinations]
+            builder.add_flows(flows, *ends, back=flows.weights is not None)
             continue
         for group in flows.groups:
             builder.add_group(flows, vertex_of[group])
@@ -918,16 +916,10 @@ def region_demands(served: Sequence[Flows], node_of: np.ndarray, region: int) ->
     region : int
         Nodes in a region; traffic that leaves it is left out.
     """
-    demands: dict[int, np.ndarray] = {}
+    builder = _DemandBuilder(region)
     for flows in served:
-        sources, destinations = node_of[flows.sources], node_of[flows.destinations]
-        stays = (sources // region == destinations // region) & (sources != destinations)
-        for number in np.unique(sources[stays] // region).tolist():
-            inside = stays & (sources // region == number)
-            matrix = demands.setdefault(number, np.zeros((region, region)))
-            ends = sources[inside] % region, destinations[inside] % region
-            np.add.at(matrix, ends, flows.sizes_bytes[inside])
-    return demands
+        builder.add_flows(flows, node_of[flows.sources], node_of[flows.destinations])
+    return {number: demand.pairs for number, demand in builder.demands().items()}
 
 
 def candidate_circuits(wanted: np.ndarray, degree: int, packets: float) -> tuple[np.ndarray, ...]:

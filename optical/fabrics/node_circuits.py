@@ -13,12 +13,12 @@ import contextlib
 import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -303,6 +303,19 @@ class NodeCircuits(SwitchedCircuits, Protocol):
         ports: np.ndarray = np.unique((node * self.degree + card)[node < self.nodes])
         return ports
 
+    def variants(self) -> dict[str, Fabric]:
+        """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
+        fabric: Any = self  # a dataclass
+        variants: dict[str, Fabric] = {
+            f"{degree} circuits a node": replace(fabric, degree=degree)
+            for degree in DEGREES_TRIED
+            if degree != self.degree
+        }
+        if self.switch.name != TURNING_SWITCH and self.traits.policy is CircuitPolicy.STATIC:
+            with contextlib.suppress(LinkError):  # the optics may not bear its loss
+                variants[TURNING_SWITCH] = replace(fabric, switch=load_switch(TURNING_SWITCH))
+        return variants
+
     def cards_turn_s(self, cards: int) -> float:
         """Return the time in which the circuits of a number of cards turn together; 0 for none."""
         return self.switch.turn_s(self.stages * self.card_lanes * cards) if cards else 0.0
@@ -318,27 +331,6 @@ class NodeCircuits(SwitchedCircuits, Protocol):
         """
         moved_bytes = flows.moved_bytes(hops)
         return self.scale_up.transfer_energy_j(moved_bytes) + self.nic.transfer_energy_j(moved_bytes)
-
-
-def card_variants(fabric: NodeCircuits, replaced: Callable[..., Fabric]) -> dict[str, Fabric]:
-    """Return variants of a fabric for a search: other numbers of cards, and switches that turn within a step.
-
-    Parameters
-    ----------
-    fabric : NodeCircuits
-        The fabric.
-    replaced : callable
-        Returns the fabric with the fields that are given as keywords replaced.
-    """
-    variants = {
-        f"{degree} circuits a node": replaced(degree=degree)
-        for degree in DEGREES_TRIED
-        if degree != fabric.degree
-    }
-    if fabric.switch.name != TURNING_SWITCH and fabric.traits.policy is CircuitPolicy.STATIC:
-        with contextlib.suppress(LinkError):  # the optics may not bear its loss
-            variants[TURNING_SWITCH] = replaced(switch=load_switch(TURNING_SWITCH))
-    return variants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,10 +385,6 @@ class DirectConnect(NodeCircuits):
             ports=self.card_ports,
             idle_numbers=self.optics.idle_numbers,
         )
-
-    def variants(self) -> dict[str, Fabric]:
-        """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
-        return card_variants(self, partial(replace, self))
 
     @property
     def joined(self) -> int:
@@ -626,10 +614,6 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
             idle_numbers={**self.packets.traits.idle_numbers, **self.optics.idle_numbers},
         )
 
-    def variants(self) -> dict[str, Fabric]:
-        """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
-        return card_variants(self, partial(replace, self))
-
     @property
     def joined(self) -> int:
         """Nodes of a region; at most all."""
@@ -811,9 +795,8 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
     def by_circuit(self, circuits: RegionCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the circuit of each flow, and whether it has one, each of shape [F]."""
         sources, destinations = self._node_of[flows.sources], self._node_of[flows.destinations]
-        lit = circuits.circuits.lit[sources] == destinations[:, None]
-        lit &= self._serves(flows.axis)
-        return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
+        link, lit = circuits.circuits.direct(sources, destinations)
+        return link, lit & self._serves(flows.axis)
 
     def route(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""

@@ -78,7 +78,7 @@ def rail_routes(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = Non
         return usual
     works = circuits.works
     stuck = scale_up.off_node(flows)
-    stuck &= ~(circuits.lit[carriers] == flows.destinations[:, None]).any(axis=1)
+    stuck &= ~circuits.direct(carriers, flows.destinations)[1]
     if not circuits.relays:
         stuck &= ~(works[carriers] & works[flows.destinations]).any(axis=1)
     if not stuck.any():
@@ -416,9 +416,8 @@ class OcsRails(SwitchedCircuits):
     def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the optical link of each flow, and whether it has one or needs none, each [F]."""
         ways = rail_routes(self.scale_up, flows, circuits)
-        lit = circuits.lit[ways.carriers] == ways.landings[:, None]
-        connected = lit.any(axis=1) | ~self.scale_up.off_node(flows)
-        return ways.carriers * self.lanes + lit.argmax(axis=1), connected
+        link, lit = circuits.direct(ways.carriers, ways.landings)
+        return link, lit | ~self.scale_up.off_node(flows)
 
     def _refuse(self, circuits: Circuits, flows: Flows) -> None:
         """Raise for the first flow without a circuit."""

@@ -501,8 +501,6 @@ class _Pricing:
         self._lay_circuits()
         self.inside: dict[tuple[int, str], Collective] = {}
         """One collective inside passes, by number of layout and axis; `_passes` fills it."""
-        self._known_lines: dict[tuple[object, ...], CollectiveLines] = {}
-        self._known_prices: dict[tuple[object, ...], tuple[float, float]] = {}
         self._known_local: dict[tuple[str, int], int] = {}
 
     def costs(self) -> PlanCosts:
@@ -789,17 +787,11 @@ class _Pricing:
 
     def _lines(self, operator: Collective, number: int, stage: int | None = None) -> CollectiveLines:
         """Return the lines of a collective on the layout of a number, of one of its stages."""
-        key = (number, stage, *operator.terms)
-        if key not in self._known_lines:
-            self._known_lines[key] = self.prices.lines(operator, self.layouts[number], stage) or INFINITE
-        return self._known_lines[key]
+        return self.prices.lines(operator, self.layouts[number], stage) or INFINITE
 
     def _price(self, operator: Collective, number: int) -> tuple[float, float]:
         """Return time in s and dynamic energy in J of a collective on the layout of a number."""
-        key = (number, operator.payload_bytes, *operator.terms)
-        if key not in self._known_prices:
-            self._known_prices[key] = self._lines(operator, number).priced(operator.payload_bytes)
-        return self._known_prices[key]
+        return self._lines(operator, number).priced(operator.payload_bytes)
 
     def _passes(self, direction: Pass) -> PassCosts:
         """Return the costs of one kind of pass."""
