@@ -182,7 +182,7 @@ def _chunked(parts: Parts, shape: Recurrence, sizes: _Sizes) -> tuple[Step, ...]
                 read=0 if corrects else pairs * batch * SINGLE_BYTES / parts.width,
                 written=0,
             ),
-            exponentials=float(pairs * each),
+            exponentials=float(each * q * (n if shape.kind is State.CHANNEL_DELTA else q)),
         ),
         written(parts.product(Role.STATE_UPDATE, batch=batch, m=n, k=q, n=wide, on_chip=Matrices.NONE)),
         # The delta rule hands states on within the kernel that makes them.
@@ -226,5 +226,4 @@ def states_bytes(config: TransformerConfig, share: Share) -> float:
     shape = config.recurrence
     if shape is None or not shape.kind.multiplies:
         return 0.0
-    sizes = _Sizes.of(shape, share)
-    return float(SINGLE_BYTES * sizes.chunks * sizes.heads * shape.head_dim * shape.key_dim)
+    return float(SINGLE_BYTES * _Sizes.of(shape, share).chunks * shape.state) / share.axes.columns
