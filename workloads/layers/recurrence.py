@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from simulator.amounts import Matrices
-from simulator.operators import MatMul, Role
+from simulator.operators import Elementwise, MatMul, Role
 from workloads.layers.parts import NORM_FLOPS, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Norm, Recurrence, State, TransformerConfig
 from workloads.plan.plan import Share
@@ -26,7 +26,7 @@ REPEATED = frozenset(
 )
 """Steps that the published kernels run again in their backward pass rather than keep what they put out: the
 convolution, scores and states of chunks (mamba_ssm, ops/triton/ssd_combined.py; flash-linear-attention,
-ops/gated_delta_rule/chunk.py)."""
+ops/gated_delta_rule/chunk.py, whose convolution is a kernel of its own and is not run again)."""
 DECAY_FLOPS = 3
 """Operations of a decay for each pair of tokens: difference, exponential, product."""
 SCAN_FLOPS = 2
@@ -67,6 +67,13 @@ class _Sizes:
             chunk=chunk,
             chunks=share.batch.micro_batch * -(-length // chunk),
         )
+
+
+def repeated(steps: tuple[Step, ...]) -> frozenset[Role]:
+    """Return the roles of a block's steps that its kernels run again in their backward pass."""
+    roles = {step.role for step in steps if isinstance(step, Elementwise)}
+    convolves = roles & {Role.STATE_DECAY, Role.STATE_SELECTION} and Role.STATE_SOLVE not in roles
+    return REPEATED if convolves else REPEATED - {Role.STATE_CONVOLUTION}
 
 
 def recurrent(parts: Parts) -> tuple[Step, ...]:
@@ -182,7 +189,7 @@ def _chunked(parts: Parts, shape: Recurrence, sizes: _Sizes) -> tuple[Step, ...]
                 read=0 if corrects else pairs * batch * SINGLE_BYTES / parts.width,
                 written=0,
             ),
-            exponentials=float(pairs * each),
+            exponentials=float(each * q * (n if shape.kind is State.CHANNEL_DELTA else q)),
         ),
         written(parts.product(Role.STATE_UPDATE, batch=batch, m=n, k=q, n=wide, on_chip=Matrices.NONE)),
         # The delta rule hands states on within the kernel that makes them.
@@ -204,8 +211,8 @@ def kept_bytes(config: TransformerConfig, share: Share) -> float:
     -----
     Kept are what the product with the stream puts out, the result before its gate and the input of the
     product back; the delta rule also keeps queries, keys and values of every head as it reads them, and the
-    inverse of each chunk, a Mamba-1 its step sizes, keys and queries. Convolved values, scores and states are
-    worked out again (`REPEATED`), whatever the plan recomputes.
+    inverse of each chunk, a Mamba-1 its step sizes, keys and queries. Other convolved values, scores and
+    states are worked out again (`repeated`), whatever the plan recomputes.
     """
     shape = config.recurrence
     if shape is None:
@@ -226,5 +233,4 @@ def states_bytes(config: TransformerConfig, share: Share) -> float:
     shape = config.recurrence
     if shape is None or not shape.kind.multiplies:
         return 0.0
-    sizes = _Sizes.of(shape, share)
-    return float(SINGLE_BYTES * sizes.chunks * sizes.heads * shape.head_dim * shape.key_dim)
+    return float(SINGLE_BYTES * _Sizes.of(shape, share).chunks * shape.state) / share.axes.columns

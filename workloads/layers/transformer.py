@@ -26,7 +26,7 @@ from simulator.operators import (
     total_flops,
 )
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
-from workloads.layers.recurrence import REPEATED, recurrent
+from workloads.layers.recurrence import recurrent, repeated
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parts import (
@@ -392,7 +392,7 @@ def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
 def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the operators of the backward pass of some steps of a block, their recomputation first."""
     lowering = _Lowering(share=share)
-    again: frozenset[Role] = REPEATED
+    again = repeated(steps)
     if share.recompute.attention.on_chip:
         again |= CORE_ATTENTION & SCORES
     elif share.recompute.kind is Recompute.SELECTIVE:

@@ -506,6 +506,9 @@ class TransformerConfig:
         if any((self.kv_rank, self.rope_dim, self.query_rank)) and not all(latent):
             msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
             raise WorkloadError(msg)
+        if self.kv_rank and (self.output_gates or self.tied_values):
+            msg = f"{self.name}: latent attention has no output_gates and no tied_values; leave them out"
+            raise WorkloadError(msg)
         if bool(self.window) != bool(self.window_every) or (self.window and self.kv_rank):
             msg = (
                 f"{self.name}: window ({self.window}) and window_every ({self.window_every}) go together, "

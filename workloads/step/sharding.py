@@ -135,9 +135,7 @@ def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) ->
     columns = query + made + (config.context_width + config.gate_width) // axes.tp
     attention = config.hidden * columns + config.position_matrix // axes.tp
     if config.kv_rank:
-        attention = config.hidden * (
-            config.latent_width + (config.context_width + config.gate_width) // axes.tp
-        )
+        attention = config.hidden * (config.latent_width + config.context_width // axes.tp)
         attention += config.latent_matrices // axes.tp
     attention, biases = attention * config.attends, config.attention_bias(query, made)
     if config.recurrence:

@@ -246,6 +246,13 @@ def test_a_chunk_scan_takes_somewhat_less_than_a_tuned_kernel(length, measured_s
     assert 0.7 < scan_s / measured_s < 0.9
 
 
+@pytest.mark.parametrize(("recurrence", "times"), [(SSD, 2), (MAMBA1, 2), (DELTA, 1), (SHORT, 1)])
+def test_the_convolution_runs_again_where_the_kernel_of_the_state_has_it(recurrence, times):
+    config = replace(EVEN, recurrence=recurrence, attends=False)
+    ran = [one.role for one, _ in backward_layer(config, PLAN.share)]
+    assert ran.count(Role.STATE_CONVOLUTION) == times
+
+
 def test_light_takes_products_of_states_as_those_of_attention():
     assert {kind_of(role) for role in CHUNKED} == {Kind.ATTENTION}
     assert kind_of(Role.STATE_INPUT) is Kind.QKV

@@ -160,6 +160,7 @@ def test_ranks_that_outnumber_the_key_heads_share_them():
     ("change", "message"),
     [
         ({"value_dim": 0}, r"go together; give all three or none"),
+        ({"output_gates": 1}, "latent attention has no output_gates and no tied_values"),
         ({"experts": 1, "experts_per_token": 1}, r"dense_layers \(2\) needs experts \(1\)"),
         ({"parallel": True}, "parallel blocks with latent attention or a recurrence are not modelled"),
     ],
