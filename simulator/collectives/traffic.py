@@ -403,6 +403,7 @@ class Traffic:
             grid_of=self._fabric.grid,
             switches_add=self._adder is not None,
             strides_of=lambda group: self._fabric.strides(self.network.circuits, group),
+            rates_of=lambda group: self._fabric.direct_rates(self.network.circuits, group),
         )
 
     def _pipelined_options(
