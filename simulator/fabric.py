@@ -458,7 +458,7 @@ class Fabric(Protocol):
         raise ParameterError(msg)
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the forms of the fabric (sides, routing) of which a step runs on the fastest.
+        """Return the forms of the fabric (sides of a torus) of which a step runs on the fastest.
 
         Parameters
         ----------
