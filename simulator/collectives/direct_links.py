@@ -17,6 +17,7 @@ Gerla and Kleinrock, "The flow deviation method", Networks 3 (1973).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,16 +35,23 @@ memory and time: 1,024 ranks of 16 links; a choice."""
 MOST_TRIED = 2**21
 """Most triples that are gone through in all tries after the first; a choice: 8 tries of 256 ranks of 4 links,
 none of 1,024."""
-TRIES = 5
-"""Times that links are lengthened for broadcasts; a choice: a sixth gained less than 1 % on any graph of the
-tests."""
+TRIES = 20
+"""Times that links are lengthened for broadcasts; a choice: twice as many gain less than 1 % on the graphs of
+the tests."""
 DEVIATIONS = 40
 """Times that messages of an all-to-all are led to other ways; a choice: twice as many gain 1 to 2 %."""
 NEAR = 1.01
 """Time over a lower bound at which a search ends; a choice."""
 LENGTHENING = 0.3
-"""Logarithm of the factor by which the busiest link is lengthened; dimensionless, a choice: from 0.1 to 1 the
-tests' graphs end within 1 % of each other."""
+"""Logarithm of the factor by which the busiest link is lengthened; dimensionless, a choice: with 0.1 the
+tests' graphs end at the same times within 1 %."""
+APART = 0.5
+"""Share of the shortest link by which ranks that are as far from a source may differ, other ones for every
+source; a choice below one, so that farther ranks stay farther."""
+SHARES = np.linspace(0.0, 1.0, 33)
+"""Shares of chunks that are tried to go the new way; a choice."""
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+"""Golden section, whose multiples spread evenly over fractions of one."""
 SWEEPS = 8
 """Times that all chunks are divided anew over the links of a receiver; a choice: loads then move by less than
 1 %."""
@@ -90,9 +98,10 @@ def broadcast_ways(rates: np.ndarray) -> tuple[Spread, ...]:
     -----
     A rank takes a chunk from any neighbours that are nearer to its source than itself, a part from each. So
     every rank receives each chunk once, and the load of a link depends on its receiver alone; each receiver
-    divides chunks to level the times of its links. The length of a link is the inverse of its rate. A cut may
-    then still load one link more than others; links are lengthened by their load, and chunks led round
-    them (multiplicative weights). The best of a fixed number of tries is taken.
+    divides chunks to level the times of its links. The length of a link is the inverse of its rate. Links
+    behind a narrow cut may then still be busier than others. So links are lengthened by their load
+    (multiplicative weights), ranks that are as far from a source pass its chunk to each other, in another
+    order for every source, and of each new layout such a share is mixed in as relieves the busiest link.
     """
     relative, size, choices = _relative(rates)
     if not 0 < choices <= MOST_CHOICES:
@@ -110,23 +119,26 @@ def _broadcast_ways(relative: bytes, size: int, tries: int) -> tuple[Spread, ...
     if first is None:
         return ()
     least_s = float(((size - 1) / rates.sum(axis=0)).max())  # all chunks through all links into a rank
-    best, best_s = first, first.busiest_s(rates)
-    tried, tried_s = first, best_s
-    for _ in range(tries):
+    best, best_s, other = first, first.busiest_s(rates), first
+    for number in range(tries):
         if best_s <= least_s * NEAR:
             break
-        busy = np.divide(tried.chunks, rates, out=np.zeros_like(rates), where=linked) / tried_s
+        busy = np.divide(other.chunks, rates, out=np.zeros_like(rates), where=linked) / other.busiest_s(rates)
         lengths = lengths * np.exp(LENGTHENING * busy)
-        again = _breadth_first(rates, lengths)
+        again = _breadth_first(rates, lengths, apart=APART * min(number, 1))
         if again is None:
             break
-        tried, tried_s = again, again.busiest_s(rates)
-        if tried_s < best_s:
-            best, best_s = tried, tried_s
+        other = again
+        mixed = best.chunks + (other.chunks - best.chunks) * SHARES[:, None, None]
+        times_s = np.max(mixed[:, linked] / rates[linked], axis=1)
+        share = int(times_s.argmin())
+        if share:
+            best = Spread(chunks=mixed[share], hops=max(best.hops, other.hops))
+            best_s = float(times_s[share])
     return (first,) if best_s * NEAR > first.busiest_s(rates) else (first, best)
 
 
-def _breadth_first(rates: np.ndarray, lengths: np.ndarray) -> Spread | None:
+def _breadth_first(rates: np.ndarray, lengths: np.ndarray, *, apart: float = 0.0) -> Spread | None:
     """Return broadcasts that go away from their source, balanced at receivers; None if one is not reached.
 
     Parameters
@@ -135,11 +147,16 @@ def _breadth_first(rates: np.ndarray, lengths: np.ndarray) -> Spread | None:
         Rate of the link from each rank to each other, 0 where there is none, shape [n, n].
     lengths : numpy.ndarray
         Length of each link, shape [n, n]; dimensionless.
+    apart : float
+        As `APART`.
     """
     size = len(rates)
     away = scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_array(lengths))
     if np.isinf(away).any():
         return None
+    ranks = np.arange(size)
+    away += apart * lengths[lengths > 0.0].min() * (np.outer(ranks + 1, ranks + 1) * GOLDEN % 1.0)
+    away[ranks, ranks] = 0.0
     tails, into = _arrivals(rates)
     most = tails.shape[1]
     nearer_vwi = (away[:, tails] < away[:, :, None] * (1.0 - _SAME)) & (into > 0.0)
