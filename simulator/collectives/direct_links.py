@@ -60,8 +60,8 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Spread:
-    """Spread of one chunk from each of n ranks to all others together, or all their messages."""
+class ChunkLoads:
+    """Loads of links by a chunk from each of n ranks to all others, or to each other a chunk of its own."""
 
     chunks: np.ndarray
     """Chunks that the link from each rank to each other carries, shape [n, n]."""
@@ -81,7 +81,7 @@ def _relative(rates: np.ndarray) -> tuple[bytes, int, int]:
     return relative.tobytes(), size, size * size * most
 
 
-def broadcast_ways(rates: np.ndarray) -> tuple[Spread, ...]:
+def broadcast_ways(rates: np.ndarray) -> tuple[ChunkLoads, ...]:
     """Return broadcasts from every rank: those over fewest links and, if less loads a link, balanced ones.
 
     Parameters
@@ -91,7 +91,7 @@ def broadcast_ways(rates: np.ndarray) -> tuple[Spread, ...]:
 
     Returns
     -------
-    tuple of Spread
+    tuple of ChunkLoads
         None if some rank does not reach another, or the group is larger than `MOST_CHOICES` allow.
 
     Notes
@@ -110,7 +110,7 @@ def broadcast_ways(rates: np.ndarray) -> tuple[Spread, ...]:
 
 
 @lru_cache(maxsize=256)
-def _broadcast_ways(relative: bytes, size: int, tries: int) -> tuple[Spread, ...]:
+def _broadcast_ways(relative: bytes, size: int, tries: int) -> tuple[ChunkLoads, ...]:
     """Return `broadcast_ways` of the bytes of rates over the greatest, shape [size, size]."""
     rates = np.frombuffer(relative).reshape(size, size)
     linked = rates > 0.0
@@ -133,12 +133,12 @@ def _broadcast_ways(relative: bytes, size: int, tries: int) -> tuple[Spread, ...
         times_s = np.max(mixed[:, linked] / rates[linked], axis=1)
         share = int(times_s.argmin())
         if share:
-            best = Spread(chunks=mixed[share], hops=max(best.hops, other.hops))
+            best = ChunkLoads(chunks=mixed[share], hops=max(best.hops, other.hops))
             best_s = float(times_s[share])
     return (first,) if best_s * NEAR > first.busiest_s(rates) else (first, best)
 
 
-def _breadth_first(rates: np.ndarray, lengths: np.ndarray, *, apart: float = 0.0) -> Spread | None:
+def _breadth_first(rates: np.ndarray, lengths: np.ndarray, *, apart: float = 0.0) -> ChunkLoads | None:
     """Return broadcasts that go away from their source, balanced at receivers; None if one is not reached.
 
     Parameters
@@ -174,7 +174,7 @@ def _breadth_first(rates: np.ndarray, lengths: np.ndarray, *, apart: float = 0.0
     chunks = np.zeros((size, size))
     np.add.at(chunks, (tails, np.arange(size)[:, None]), divided_wki.sum(axis=1))
     used_vwi = (divided_wki > _SAME)[np.arange(size), kind_wv.T]
-    return Spread(chunks=chunks, hops=int(_hops(used_vwi, tails).max()))
+    return ChunkLoads(chunks=chunks, hops=int(_hops(used_vwi, tails).max()))
 
 
 def _arrivals(rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -242,7 +242,7 @@ def _hops(used_vwi: np.ndarray, tails_wi: np.ndarray) -> np.ndarray:
         hops_vw = after
 
 
-def exchange_loads(rates: np.ndarray) -> Spread | None:
+def exchange_loads(rates: np.ndarray) -> ChunkLoads | None:
     """Return the loads of an all-to-all whose messages, a chunk each, are led where links are least busy.
 
     Parameters
@@ -252,7 +252,7 @@ def exchange_loads(rates: np.ndarray) -> Spread | None:
 
     Returns
     -------
-    Spread or None
+    ChunkLoads or None
         None if some rank does not reach another, or the group is larger than `MOST_CHOICES` allow.
 
     Notes
@@ -269,7 +269,7 @@ def exchange_loads(rates: np.ndarray) -> Spread | None:
 
 
 @lru_cache(maxsize=256)
-def _exchange_loads(relative: bytes, size: int, tries: int) -> Spread | None:
+def _exchange_loads(relative: bytes, size: int, tries: int) -> ChunkLoads | None:
     """Return `exchange_loads` of the bytes of rates over the greatest, shape [size, size]."""
     rates = np.frombuffer(relative).reshape(size, size)
     linked = rates > 0.0
@@ -295,10 +295,10 @@ def _exchange_loads(relative: bytes, size: int, tries: int) -> Spread | None:
         share = float(shares[norms.argmin()])
         chunks = chunks + (other - chunks) * share
         hops = max(hops, again[0].hops) if share else hops
-    return Spread(chunks=chunks, hops=hops)
+    return ChunkLoads(chunks=chunks, hops=hops)
 
 
-def _over_shortest(rates: np.ndarray, lengths: np.ndarray) -> tuple[Spread, float] | None:
+def _over_shortest(rates: np.ndarray, lengths: np.ndarray) -> tuple[ChunkLoads, float] | None:
     """Return an all-to-all over all shortest ways in equal shares, and a time in s that no routing beats.
 
     Parameters
@@ -324,7 +324,7 @@ def _over_shortest(rates: np.ndarray, lengths: np.ndarray) -> tuple[Spread, floa
     chunks = np.zeros((size, size))
     np.add.at(chunks, (tails, np.arange(size)[:, None]), np.einsum("vw,vwi->wi", passing, share_vwi))
     bound_s = float(away.sum() / (rates * lengths).sum())
-    return Spread(chunks=chunks, hops=int(hops.max())), bound_s
+    return ChunkLoads(chunks=chunks, hops=int(hops.max())), bound_s
 
 
 def broadcast_rounds(
@@ -389,7 +389,7 @@ def _round(
     groups: np.ndarray,
     chunk_bytes: float,
     axis: str,
-    spreads: Sequence[Spread],
+    spreads: Sequence[ChunkLoads],
     *,
     back: bool = False,
 ) -> Round:
