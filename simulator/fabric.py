@@ -408,6 +408,21 @@ class Fabric(Protocol):
         """
         return ()
 
+    def direct_rates(self, circuits: Circuits, group: np.ndarray) -> np.ndarray | None:
+        """Return the rate of the link straight from each member of a group to each other, shape [n, n].
+
+        None, the default, where members are joined by switches alone; then no collective is laid out over
+        links. A rate is 0 where there is no link.
+
+        Parameters
+        ----------
+        circuits
+            Present circuits.
+        group : numpy.ndarray
+            Endpoints, shape [n].
+        """
+        return None
+
     def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
         """Return the circuits without those over failed ports, shape [n], and the cost of the change."""
         return circuits, Reconfiguration()
@@ -443,7 +458,7 @@ class Fabric(Protocol):
         raise ParameterError(msg)
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the forms of the fabric (sides, routing) of which a step runs on the fastest.
+        """Return the forms of the fabric (sides of a torus) of which a step runs on the fastest.
 
         Parameters
         ----------

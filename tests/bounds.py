@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 
 from optical.devices.limits import ROOM_TEMPERATURE_K, TELECOM_WAVELENGTH_M, photon_energy_j
 from simulator.collectives.algorithms import vector_bytes
@@ -178,6 +179,76 @@ def cut_bound_s(flows: FlowSet, graph: LinkGraph) -> float:
     latency = np.bincount(flow, graph.latency_s[link], flows.size_bytes.size)
     by_flow = (start + latency)[flow] + flows.size_bytes[flow] * usage[flow, hop] / capacity[link]
     return float(max(by_link.max(initial=0.0), by_flow.max()))
+
+
+def all_gather_bound_s(rates: np.ndarray, chunk_bytes: float) -> float:
+    """Return the least time in which each of n ranks can send a chunk to all others over links between them.
+
+    Parameters
+    ----------
+    rates : numpy.ndarray
+        Rate of the link from each rank to each other in bytes per s, 0 where there is none, shape [n, n].
+    chunk_bytes : float
+        Bytes of a chunk.
+
+    Notes
+    -----
+    The chunks of any ranks S, some other rank being outside, pass the links out of S: T >= |S| c / rate(S).
+    The worst S is found by cuts between a source of all chunks and each rank, from one to a worse one until
+    none is worse; spanning trees reach it (Zhao et al., ForestColl, arXiv:2402.06787, section 4).
+    """
+    size, unit = len(rates), rates.max() / 2**20
+    whole = np.round(rates / unit).astype(np.int64)
+    worst = 1.0 / rates.sum(axis=1).min()
+    for rank in range(size):
+        while True:
+            each = int(1.0 / worst / unit)  # what the source sends to each rank, rounded down
+            capacity = np.zeros((size + 1, size + 1), dtype=np.int32)
+            capacity[:size, :size], capacity[size, :size] = whole, each
+            graph = scipy.sparse.csr_array(capacity)
+            found = scipy.sparse.csgraph.maximum_flow(graph, size, rank)
+            left = (graph - found.flow).toarray() > 0
+            reached = np.isfinite(scipy.sparse.csgraph.dijkstra(left, indices=size, unweighted=True))[:size]
+            if found.flow_value == size * each or not reached.any():
+                break
+            worse = reached.sum() / rates[np.ix_(reached, ~reached)].sum()
+            if worse <= worst * (1.0 + 1e-6):
+                break
+            worst = worse
+    return float(chunk_bytes * worst)
+
+
+def all_to_all_bound_s(rates: np.ndarray, chunk_bytes: float) -> float:
+    """Return the least time in which each of n ranks can send a chunk of its own to each other.
+
+    Parameters
+    ----------
+    rates, chunk_bytes
+        As in `all_gather_bound_s`.
+
+    Notes
+    -----
+    The linear programme of flows of n commodities, one for the messages of each rank; exact.
+    """
+    size = len(rates)
+    tails, heads = np.nonzero(rates)
+    links = np.arange(tails.size)
+    arriving = scipy.sparse.csr_array((np.ones(links.size), (heads, links)), shape=(size, links.size))
+    staying = arriving - scipy.sparse.csr_array((np.ones(links.size), (tails, links)), shape=arriving.shape)
+    others = [np.arange(size) != rank for rank in range(size)]
+    kept = scipy.sparse.block_diag([staying[rows] for rows in others], format="csr")
+    none = scipy.sparse.csr_array((kept.shape[0], 1))
+    carried = scipy.sparse.hstack([scipy.sparse.eye_array(links.size)] * size)
+    rate = scipy.sparse.csr_array(-rates[tails, heads][:, None] / rates.max())
+    found = scipy.optimize.linprog(
+        c=np.concatenate([np.zeros(kept.shape[1]), [1.0]]),
+        A_ub=scipy.sparse.hstack([carried, rate]),
+        b_ub=np.zeros(links.size),
+        A_eq=scipy.sparse.hstack([kept, none]),
+        b_eq=np.ones(kept.shape[0]),
+        method="highs-ipm",
+    )
+    return float(found.fun * chunk_bytes / rates.max())
 
 
 def all_reduce_bound_s(torus: Torus, payload_bytes: float, link_bytes_per_s: float) -> float:

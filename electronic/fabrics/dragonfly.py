@@ -8,13 +8,14 @@ from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
+import scipy
 
 from electronic.fabrics.packets import AddingFabric
 from simulator.errors import ParameterError, check_range
-from simulator.fabric import Fabric, Loads, route_loads
+from simulator.fabric import Loads, Traits, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import GlobalLinks
-from simulator.topology.graphs import NO_LINK, both_ways, bundle, joined, stacked
+from simulator.topology.graphs import NO_LINK, both_ways, bundle, joined
 
 
 class Routing(StrEnum):
@@ -24,6 +25,17 @@ class Routing(StrEnum):
     """Over the shortest route."""
     VALIANT = "valiant"
     """Through another group, or another router of the same group: twice the traffic, evenly spread."""
+    ADAPTIVE = "adaptive"
+    """Over the shortest route and through others in the shares that leave the busiest link least busy."""
+
+
+_DETOUR = 1e-6
+"""Weight of a detour against the time of the busiest link, so that of equal times the shortest routes win;
+dimensionless."""
+
+
+_LEAST_GAIN = 0.01
+"""Share of the time of the busiest link that detours must be able to save to be looked for; a choice."""
 
 
 def _intermediate(first: np.ndarray, last: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
@@ -45,7 +57,10 @@ class Dragonfly(AddingFabric):
     hop, one global and one local; of parallel global links the destination's number chooses one.
     The network is balanced for uniform traffic at a = 2 p = 2 h, and then has a h + 1 groups at most. With
     fewer groups, pairs of groups share the global links equally, and a remainder stays unused. Valiant
-    routing goes through every other group, or within a group every other router, in equal shares.
+    routing goes through every other group, or within a group every other router, in equal shares. Adaptive
+    routing sends one share of the flows between groups that way, and one of those within groups, by a linear
+    programme: what universal globally-adaptive load-balanced routing (UGAL) tends to with queues that are
+    known everywhere. So it is never slower than the other two.
     A single group has only the routers that its endpoints need, and no global links. Local ports to routers
     that are left out serve the others equally, up to as many links between two routers as one has endpoints.
 
@@ -65,8 +80,8 @@ class Dragonfly(AddingFabric):
     """Links of a router to other groups, h; dimensionless."""
     local_width: int = 1
     """Links in parallel between two routers of a full group; dimensionless."""
-    routing: Routing | None = None
-    """Routing of flows. None for minimal or, in a step, the faster of minimal and Valiant's (`laid_for`)."""
+    routing: Routing = Routing.ADAPTIVE
+    """Routing of flows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,12 +118,6 @@ class Dragonfly(AddingFabric):
         """Links between two routers of a group."""
         ports = (self.routers - 1) * self.local_width
         return max(self.local_width, min(self.terminals, ports // max(1, self.routers_in_use - 1)))
-
-    def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the fabric and, if its routing was left open and detours exist, one with Valiant routing."""
-        if self.routing is not None or max(self.groups, self.routers_in_use) < 3:
-            return (self,)
-        return (self, replace(self, routing=Routing.VALIANT, name=f"{self.name}, {Routing.VALIANT}"))
 
     @cached_property
     def peers(self) -> GlobalLinks:
@@ -152,60 +161,177 @@ class Dragonfly(AddingFabric):
         )
         return joined([local, between])
 
+    @cached_property
+    def traits(self) -> Traits:
+        """Abilities; adaptive routes depend on the flows that run together."""
+        return replace(super().traits, routes_by_company=self.routing is Routing.ADAPTIVE)
+
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
         """Return the links between routers of each flow, hop by hop; of Valiant's many routes, one."""
+        source, target = sources // self.terminals, destinations // self.terminals
         if self.routing is not Routing.VALIANT:
-            return self._minimal(sources // self.terminals, destinations // self.terminals, destinations)
-        return self._detour(sources, destinations, sources + destinations // self.terminals)
+            return self._minimal_route(source, target, destinations)
+        return self._detour(source, target, destinations, sources + target)
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
-        """Return the loads of flows of equal rate on links; Valiant routing uses all detours equally."""
-        if self.routing is not Routing.VALIANT:
-            return super().loads(circuits, flows)
-        sources, destinations = flows.sources, flows.destinations
-        weights = np.ones(len(sources)) if flows.weights is None else flows.weights
-        between_groups = sources // self.group_endpoints != destinations // self.group_endpoints
-        within_group = ~between_groups & (sources != destinations)
-        routes, shares = [], []
-        for some, detours in (
-            (between_groups, max(1, self.groups - 2)),
-            (within_group, max(1, self.routers_in_use - 2)),
+        """Return the loads of flows of equal rate on links; those on detours use all detours equally."""
+        return self.loads_around(circuits, flows, np.empty(0, dtype=np.int64))
+
+    def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the loads as `loads` does, with flows led round failed links, shape [n]."""
+        shortest = (
+            self._minimal.around(None, flows, failed) if failed.size else self._minimal.route(None, flows)
+        )
+        return self._mixed(flows, failed, shortest, self._shares(flows, failed, shortest))
+
+    def loads_apart(self, circuits: None, flows: Flows) -> list[Loads]:
+        """Return the loads of each of F flows that run together."""
+        none, shortest = np.empty(0, dtype=np.int64), self._minimal.route(None, flows)
+        shares, each = self._shares(flows, none, shortest), np.arange(len(flows.sources))
+        alone = replace(flows, weights=None)
+        return [self._mixed(alone.part(each == flow), none, shortest[[flow]], shares) for flow in each]
+
+    def _shares(self, flows: Flows, failed: np.ndarray, shortest: np.ndarray) -> tuple[float, float]:
+        """Return the shares on detours of flows between groups, and of those between routers of a group.
+
+        Parameters
+        ----------
+        flows : Flows
+            The flows.
+        failed : numpy.ndarray
+            Links that carry nothing, shape [n].
+        shortest : numpy.ndarray
+            Links of each flow by minimal routing past these, shape [F, H].
+
+        Notes
+        -----
+        Of an adaptive routing they are a linear programme: with shares s of the two kinds, loads u of links
+        by shortest routes and u + d by detours, and capacities c, the least t with u + s d <= t c, and of
+        equal ones the least detours. No detour helps where the port of an endpoint is busiest, or nearly.
+        """
+        if self.routing is not Routing.ADAPTIVE:
+            return (1.0, 1.0) if self.routing is Routing.VALIANT else (0.0, 0.0)
+        capacity = self.wiring.capacity_bytes_per_s
+
+        def loaded(*shares: float) -> np.ndarray:
+            found = self._mixed(flows, failed, shortest, (shares[0], shares[1]))
+            return np.bincount(found.links, found.usage, capacity.size)
+
+        direct = loaded(0.0, 0.0)
+        time_s = np.divide(direct, capacity, out=np.zeros(capacity.size), where=direct > 0.0)
+        worst = int(time_s.argmax())
+        if time_s[: 4 * self.endpoints].max() >= time_s[worst] * (1.0 - _LEAST_GAIN):
+            return 0.0, 0.0
+        changes = np.array([loaded(1.0, 0.0), loaded(0.0, 1.0)]) - direct
+        links = np.flatnonzero(changes.any(axis=0))
+        others_s = np.delete(time_s, links).max(initial=0.0)
+        rows = changes[:, links] / capacity[links] / time_s[worst]
+        found = scipy.optimize.linprog(
+            c=[_DETOUR, _DETOUR, 1.0],
+            A_ub=np.concatenate([rows, -np.ones((1, links.size))]).T,
+            b_ub=-time_s[links] / time_s[worst],
+            bounds=[(0.0, 1.0), (0.0, 1.0), (others_s / time_s[worst], None)],
+        )
+        return float(found.x[0]), float(found.x[1])
+
+    def _mixed(
+        self, flows: Flows, failed: np.ndarray, shortest: np.ndarray, shares: tuple[float, float]
+    ) -> Loads:
+        """Return the loads of flows past failed links, with `_shares` of them on detours."""
+        weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
+        source, target = flows.sources // self.terminals, flows.destinations // self.terminals
+        leaves = source // self.routers_in_use != target // self.routers_in_use
+        trunks = self.scale_up.off_node(flows) & (source != target)
+        rest, parts = np.ones(len(weights)), []
+        for some, ways, share in (
+            (trunks & leaves, self.groups - 2, shares[0]),
+            (trunks & ~leaves, self.routers_in_use - 2, shares[1]),
         ):
-            begin, end = sources[some], destinations[some]
-            for number in range(detours):
-                detour = self._detour(begin, end, np.full(begin.size, number))
-                routes.append(self.by_way_of(detour, begin, end))
-                shares.append(weights[some] / detours)
-        return route_loads(stacked(routes), self.graph(circuits).latency_s, np.concatenate(shares))
+            if ways < 1 or not share or not some.any():
+                continue
+            led, loads = self._detours(flows.part(some), share * weights[some], failed, ways)
+            rest[np.flatnonzero(some)[led]] -= share
+            parts += loads
+        latency_s = self.graph(None).latency_s
+        left = rest > _DETOUR
+        parts.append(route_loads(shortest[left], latency_s, (weights * rest)[left]))
+        usage = np.zeros(latency_s.size)
+        for part in parts:
+            usage[part.links] += part.usage
+        links = np.flatnonzero(usage > 0.0)
+        latest_s = max(part.latency_s for part in parts)
+        return Loads(links=links, usage=usage[links], latency_s=latest_s)
 
-    def _detour(self, sources: np.ndarray, destinations: np.ndarray, number: np.ndarray) -> list[np.ndarray]:
-        """Return the links of flows by way of an intermediate group or, within a group, router.
+    def _detours(
+        self, flows: Flows, weights: np.ndarray, failed: np.ndarray, ways: int
+    ) -> tuple[np.ndarray, list[Loads]]:
+        """Return which flows, bool [F], some detour leads past failed links, and the loads of these.
 
-        `number` chooses it among all others (`_intermediate`). A flow goes by the local link of its first
-        router and by a global link to the intermediate group, or by a local link to the intermediate router,
-        and from there on the minimal route.
+        Parameters
+        ----------
+        flows : Flows
+            Flows between routers, shape [F]: all between groups, or none.
+        weights : numpy.ndarray
+            Weight of each on all its detours together, shape [F].
+        failed : numpy.ndarray
+            Links that carry nothing, shape [n].
+        ways : int
+            Detours of a flow.
+        """
+        total, parallel = self.endpoints, max(1, self.peers.parallel)
+        ports = np.stack([2 * total + flows.sources, 3 * total + flows.destinations], axis=1)
+        source, target = flows.sources // self.terminals, flows.destinations // self.terminals
+        code = (source * self.switches + target) * parallel + flows.destinations % parallel
+        pairs, pair_of = np.unique(code, return_inverse=True)  # flows alike to all but their ports
+        (first, last), spread = np.divmod(pairs // parallel, self.switches), pairs % parallel
+        routes = [
+            np.stack(self._detour(first, last, spread, np.full_like(first, number)), axis=1)
+            for number in range(ways)
+        ]
+        routes = [np.where(route == NO_LINK, NO_LINK, route + 4 * total) for route in routes]
+        alive = np.stack([~np.isin(route, failed).any(axis=1) for route in routes])
+        led: np.ndarray = np.any(alive, axis=0)[pair_of]
+        led &= ~np.isin(ports, failed).any(axis=1)
+        each = np.bincount(pair_of[led], weights[led], pairs.size) / np.maximum(alive.sum(axis=0), 1)
+        latency_s = self.graph(None).latency_s
+        between = route_loads(np.concatenate(routes), latency_s, (alive * each).ravel())
+        outside = route_loads(ports[led], latency_s, weights[led])
+        return led, [outside, replace(between, latency_s=between.latency_s + outside.latency_s)]
+
+    @cached_property
+    def _minimal(self) -> Dragonfly:
+        """The same dragonfly with minimal routing."""
+        return replace(self, routing=Routing.MINIMAL)
+
+    def _detour(
+        self, source: np.ndarray, target: np.ndarray, spread: np.ndarray, number: np.ndarray
+    ) -> list[np.ndarray]:
+        """Return the links between routers by way of an intermediate group or, within a group, router.
+
+        `number` chooses it among all others (`_intermediate`), `spread` one of several global links between
+        two groups. A flow goes by the local link of its first router and by a global link to the intermediate
+        group, or by a local link to the intermediate router, and from there on the minimal route.
         """
         a, groups = self.routers_in_use, self.groups
-        source, target = sources // self.terminals, destinations // self.terminals
         source_group, target_group = source // a, target // a
         by_group = (source_group != target_group) & (groups > 2)
         by_router = (source_group == target_group) & (source != target) & (a > 2)
         middle_group = _intermediate(source_group, target_group, number, groups)
-        channel = self.peers.channel(source_group, middle_group, spread=destinations + number)
+        channel = self.peers.channel(source_group, middle_group, spread=spread + number)
         begin, end = self.peers.ends
         middle_router = source_group * a + _intermediate(source % a, target % a, number, a)
         next_router = np.where(by_group, begin[channel], np.where(by_router, middle_router, source))
         local = np.where(next_router != source, source * a + next_router % a, NO_LINK)
         between = np.where(by_group, self._first_global + channel, NO_LINK)
         middle = np.where(by_group, end[channel], next_router)
-        return [local, between, *self._minimal(middle, target, destinations)]
+        return [local, between, *self._minimal_route(middle, target, spread)]
 
     @property
     def _first_global(self) -> int:
         """Number of the first link between groups, as `trunk_wiring` counts."""
         return self.groups * self.routers_in_use**2
 
-    def _minimal(self, source: np.ndarray, target: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
+    def _minimal_route(self, source: np.ndarray, target: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
         """Return local, global and local link of the minimal route between routers, shape [F] each.
 
         `spread` chooses one of several global links between two groups.

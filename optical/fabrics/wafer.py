@@ -387,11 +387,12 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""
         return not self.asking(circuits, flows).size
 
-    def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides of the rings that circuits make of a group on one wafer, else none."""
-        if len(group) < 2 or len(np.unique(group // self.node_size)) > 1:
-            return ()
-        return circuits.ring_strides(group)
+    def direct_rates(self, circuits: ForwardingCircuits, group: np.ndarray) -> np.ndarray | None:
+        """Return the rate of the circuits from each chip of a group on one wafer to each other, else None."""
+        if len(np.unique(group // self.node_size)) > 1:
+            return None
+        peers = circuits.circuits.lit[group]
+        return self.circuit_bytes_per_s * (peers[:, :, None] == group).sum(axis=1)
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all flows once if each had a circuit of its own."""

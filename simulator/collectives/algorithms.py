@@ -45,6 +45,9 @@ class Algorithm(StrEnum):
     HIERARCHICAL_IN_BOTH = "hierarchical_in_switches_and_nodes"
     STRIDED = "strided_rings"
     HIERARCHICAL_STRIDED = "hierarchical_strided_rings"
+    BREADTH_FIRST = "breadth_first"
+    BALANCED = "balanced_breadth_first"
+    SPREAD = "spread_over_links"
 
 
 HALVES = frozenset({CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})

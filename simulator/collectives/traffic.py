@@ -15,6 +15,7 @@ import math
 from collections import abc, defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,7 @@ class Traffic:
         self._private: dict[tuple[str, int], bool] = {}
         self._by_block: dict[tuple[FlowGroup, ...], bool] = {}
         self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}  # all traffic of (axis, class)
+        self._axis_circuits: dict[tuple[str, int], Circuits] = {}  # set for all traffic of (axis, class)
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
         self._adder = self._traits.network_adder
@@ -352,7 +354,7 @@ class Traffic:
     def _flow_group(self, key: tuple[object, ...], flows: Flows, rank_class: int) -> FlowGroup:
         found = self._flow_groups.get(key)
         if found is None:
-            demand = self._beside.get(flows.axis if self._by_axis else rank_class, ())
+            demand = self._demand_beside(flows.axis, rank_class)
             found = FlowGroup(index=self.network.number(), flows=flows, demand=demand)
             self._flow_groups[key] = found
         return found
@@ -368,7 +370,7 @@ class Traffic:
         if not ready:
             # Circuits will be set up for the first way (the ring); ways that these connect are options, too.
             first = next(iter(options))
-            later = self.network.axis_circuits(parts[first][0].flow_group)
+            later = self._turned(operator.axis, rank_class)
             ready = [name for name in options if name == first or self._connected(parts[name], later)]
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
@@ -394,6 +396,7 @@ class Traffic:
 
     def _candidates(self, operator: Collective, rank_class: int) -> Ways:
         """Return the algorithms of a collective of a class, whatever circuits stand."""
+        circuits = cache(partial(self._circuits_for, operator.axis, rank_class))
         return candidates(
             operator,
             self._layout,
@@ -402,8 +405,27 @@ class Traffic:
             self._scale_up,
             grid_of=self._fabric.grid,
             switches_add=self._adder is not None,
-            strides_of=lambda group: self._fabric.strides(self.network.circuits, group),
+            strides_of=lambda group: self._fabric.strides(circuits(), group),
+            rates_of=lambda group: self._fabric.direct_rates(circuits(), group),
         )
+
+    def _circuits_for(self, axis: str, rank_class: int) -> Circuits:
+        """Return the present circuits if they connect an axis of a class, else those that turn to it."""
+        served = self.network.serves(self._demand_beside(axis, rank_class), axis)
+        return self.network.circuits if served else self._turned(axis, rank_class)
+
+    def _turned(self, axis: str, rank_class: int) -> Circuits:
+        """Return the circuits that the fabric would set up for the traffic of an axis alone."""
+        key, demand = (axis, rank_class), self._demand_beside(axis, rank_class)
+        if not self.network.undisturbed:  # hosts may be replaced by others
+            return self.network.axis_circuits(demand, axis)
+        if key not in self._axis_circuits:
+            self._axis_circuits[key] = self.network.axis_circuits(demand, axis)
+        return self._axis_circuits[key]
+
+    def _demand_beside(self, axis: str, rank_class: int) -> tuple[Flows, ...]:
+        """Return the traffic of a step that circuits may serve together with an axis of a class."""
+        return self._beside.get(axis if self._by_axis else rank_class, ())
 
     def _pipelined_options(
         self, operator: Collective, rank_class: int, later: Circuits | None

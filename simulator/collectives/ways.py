@@ -45,6 +45,7 @@ from simulator.collectives.algorithms import (
     two_level_rounds,
     vector_bytes,
 )
+from simulator.collectives.direct_links import broadcast_rounds, exchange_rounds
 from simulator.collectives.flow_groups import skewed_flows
 from simulator.errors import WorkloadError, nearest
 from simulator.interfaces import Flows
@@ -70,6 +71,7 @@ def candidates(
     grid_of: Callable[[np.ndarray], tuple[int, ...] | None] = lambda _: None,
     switches_add: bool = False,
     strides_of: Callable[[np.ndarray], tuple[int, ...]] = lambda _: (),
+    rates_of: Callable[[np.ndarray], np.ndarray | None] = lambda _: None,
 ) -> Ways:
     """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
 
@@ -92,6 +94,9 @@ def candidates(
     strides_of : callable, optional
         Gives the strides at which every member of a group has a circuit to another; a vector may be spread
         over the rings of several.
+    rates_of : callable, optional
+        Gives the rate of the link straight from each member of a group to each other, shape [n, n], or None;
+        a collective may be laid out over these links.
     """
     if operator.kind is CollectiveKind.SEND:
         flows = Flows(
@@ -113,6 +118,7 @@ def candidates(
     local = neighbours(groups[0], node_size)
     if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
         options |= _strided_ways(operator, groups, local, strides_of)
+    options |= _linked_ways(operator, groups, rates_of)
     options |= _adding_ways(operator, groups, local, scale_up, switches_add=switches_add)
     return _named_way(operator, options, groups.shape[1])
 
@@ -256,6 +262,24 @@ def _strided_ways(
         both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
         ways[str(Algorithm.HIERARCHICAL_STRIDED)] = both
     return ways
+
+
+def _linked_ways(
+    operator: Collective, groups: np.ndarray, rates_of: Callable[[np.ndarray], np.ndarray | None]
+) -> Ways:
+    """Return the ways that are laid out over the links straight between the members of every group."""
+    kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
+    if kind not in SUMS | {CollectiveKind.ALL_TO_ALL} or groups.shape[1] < 3:
+        return {}
+    rates = [rates_of(group) for group in groups]
+    known = [one for one in rates if one is not None]
+    if len(known) < len(rates):
+        return {}
+    if kind is CollectiveKind.ALL_TO_ALL:
+        exchange = exchange_rounds(groups, payload, axis, known)
+        return {str(Algorithm.SPREAD): exchange} if exchange else {}
+    found = broadcast_rounds(kind, groups, payload, axis, known)
+    return dict(zip((str(Algorithm.BREADTH_FIRST), str(Algorithm.BALANCED)), found, strict=False))
 
 
 def _common_strides(

@@ -487,10 +487,15 @@ class Network:
         circuits, change = self.fabric.configure(self.circuits, flows, demand)
         return np.concatenate([self.fabric.loads(circuits, flows).links, change.moved_links])
 
-    def axis_circuits(self, flow_group: FlowGroup) -> Circuits:
-        """Return the circuits that the fabric would set up for the traffic of a flow group's axis alone."""
-        same = tuple(one for one in flow_group.demand if one.axis == flow_group.flows.axis)
+    def axis_circuits(self, demand: Sequence[Flows], axis: str) -> Circuits:
+        """Return the circuits that the fabric would set up for the traffic of one axis alone."""
+        same = tuple(one for one in demand if one.axis == axis)
         return self.fabric.initial(self._outages.all_placed(same))
+
+    def serves(self, demand: Sequence[Flows], axis: str) -> bool:
+        """Return whether the present circuits connect all traffic of an axis."""
+        same = tuple(one for one in demand if one.axis == axis)
+        return all(self.fabric.connected(self.circuits, one) for one in self._outages.all_placed(same))
 
     def connects(self, circuits: Circuits, flow_groups: Sequence[FlowGroup]) -> bool:
         """Return whether circuits would connect flow groups."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -622,20 +621,16 @@ class DrawnFabric(GraphFabric):
 
     @cached_property
     def _direct(self) -> scipy.sparse.csr_array:
-        """Links from endpoint straight to endpoint, how many, shape [E, E]."""
-        ends = np.stack([self.links.tails, self.links.heads])[:, self.links.capacity_bytes_per_s > 0.0]
-        ends = ends[:, (ends < self.endpoints).all(axis=0)]
-        return scipy.sparse.csr_array((np.ones(ends.shape[1]), tuple(ends)), shape=(self.endpoints,) * 2)
+        """Rate of the link from endpoint straight to endpoint, of several that a flow takes, shape [E, E]."""
+        ends = np.stack([self.links.tails, self.links.heads])
+        tails, heads = np.unique(ends[:, (ends < self.endpoints).all(axis=0)], axis=1)
+        taken = self.paths(tails, heads)[:, 0] if tails.size else np.empty(0, dtype=np.int64)
+        rates = self.links.capacity_bytes_per_s[taken]
+        return scipy.sparse.csr_array((rates, (tails, heads)), shape=(self.endpoints,) * 2)
 
-    def strides(self, circuits: None, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which all of a group have links, each a ring; going back is one too."""
-        peers = self._direct.indices[self._direct.indptr[group[0]] : self._direct.indptr[group[0] + 1]]
-        candidates = np.flatnonzero(np.isin(group, peers))
-        return tuple(
-            stride
-            for stride in candidates.tolist()
-            if math.gcd(stride, len(group)) == 1 and self._direct[group, np.roll(group, -stride)].all()
-        )
+    def direct_rates(self, circuits: None, group: np.ndarray) -> np.ndarray:
+        """Return the rate of the link straight from each member of a group to each other, shape [n, n]."""
+        return self._direct[group][:, group].toarray()
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""

@@ -254,7 +254,7 @@ class CircuitWalk:
         if group not in self._dedicated:
             axis = group.flows.axis
             if axis not in self._axis_circuits:
-                self._axis_circuits[axis] = self._traffic.network.axis_circuits(group)
+                self._axis_circuits[axis] = self._traffic.network.axis_circuits(group.demand, axis)
             circuits = self._axis_circuits[axis]
             if not self._fabric.connected(circuits, group.flows):
                 circuits = self._fabric.configure(circuits, group.flows, group.demand)[0]

@@ -155,12 +155,54 @@ def test_a_small_group_shares_the_ports_to_missing_routers(endpoints):
     assert collective_s(fabric, **given) == pytest.approx(tree_s, rel=0.01)
 
 
-def test_a_step_takes_the_faster_routing_where_nobody_chose_one():
-    assert [one.routing for one in FLY.laid_for((72,))] == [None, Routing.VALIANT]
-    chosen = replace(FLY, routing=Routing.MINIMAL)
-    assert chosen.laid_for((72,)) == (chosen,)
-    two_routers = Dragonfly(endpoints=32)
-    assert two_routers.laid_for((32,)) == (two_routers,)  # there is no other way
+def test_adaptive_routing_shares_a_shift_between_the_direct_link_and_detours():
+    """8 (1 - s) flows on the link to the next group and 16/7 s on each other, which no shortest route takes:
+    16/9 with s = 7/9, where Valiant has 16/7 and minimal routing 8 (UGAL; Kim et al. 2008, section 4)."""
+    wide = replace(FLY, local_width=2)
+    every = np.arange(72)
+    shift = Flows(sources=every, destinations=(every + FLY.group_endpoints) % 72, size_bytes=1.0)
+    found = {}
+    for routing in Routing:
+        fabric = replace(wide, routing=routing)
+        loads = fabric.loads(None, shift)
+        busiest = (loads.usage / fabric.graph(None).capacity_bytes_per_s[loads.links]).max()
+        found[routing] = float(busiest) * fabric.port_bytes_per_s
+    assert found[Routing.MINIMAL] == pytest.approx(8.0)
+    assert found[Routing.VALIANT] == pytest.approx(16 / 7)
+    assert found[Routing.ADAPTIVE] == pytest.approx(16 / 9, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL])
+def test_adaptive_routing_is_as_fast_as_the_faster_of_the_others(kind):
+    """A step has to choose one for its all-reduces and its all-to-alls; each is 1.8 to 2 times slow on the
+    other's routing."""
+    took = {one: collective_s(replace(FLY, routing=one), kind=kind) for one in Routing}
+    assert took[Routing.ADAPTIVE] <= min(took.values()) * (1.0 + 1e-6)
+    assert max(took.values()) > 1.7 * took[Routing.ADAPTIVE]
+    assert took[Routing.ADAPTIVE] >= collective_bound_s(kind, 72, 1e9, FLY.port_bytes_per_s)
+
+
+@pytest.mark.parametrize("routing", Routing)
+@pytest.mark.parametrize("seed", range(2))
+def test_detours_of_a_dragonfly_leave_out_dead_links(routing, seed):
+    """What fails slows by its share: a link of 72 dead may not send all flows back to one route each."""
+    fabric = replace(FLY, routing=routing)
+    every = np.arange(72)
+    shift = Flows(sources=every, destinations=(every + FLY.group_endpoints) % 72, size_bytes=1.0)
+    trunks = np.arange(4 * 72, fabric.wiring.links)
+    whole = fabric.loads(None, shift)
+    used = np.intersect1d(whole.links, trunks)
+    dead = np.random.default_rng(seed).choice(used, 1)
+    left = fabric.loads_around(None, shift, dead)
+    assert not np.isin(left.links, dead).any()
+    before, after = (
+        float((one.usage / fabric.wiring.capacity_bytes_per_s[one.links]).max()) for one in (whole, left)
+    )
+    assert before <= after * (1.0 + 1e-9)
+    if routing is not Routing.MINIMAL:
+        assert after <= 2.0 * before
+    card = np.array([2 * 72])  # of endpoint 0, which nothing then leaves but over its node
+    assert 2 * 72 in fabric.loads_around(None, shift, card).links
 
 
 CUBE = TorusFabric(endpoints=64, x=4, y=4)

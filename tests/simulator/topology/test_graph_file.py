@@ -6,7 +6,6 @@ import pytest
 
 from simulator.errors import ParameterError
 from simulator.fabric import missing_members
-from simulator.operators import CollectiveKind
 from simulator.topology.graphs import load_graph
 from tests.conformance.graphs import alone_s, collective_s, flows, rates, walked
 
@@ -188,27 +187,3 @@ def test_a_missing_file_and_a_wrong_size_are_refused(path):
         load_graph(path)
     with pytest.raises(ParameterError, match=r"draws 16 endpoints.*32 accelerators"):
         load_graph(written(leaf_spine(), path), endpoints=32)
-
-
-@pytest.mark.parametrize(("kind", "times"), [("all_gather", 1), ("all_reduce", 2)])
-def test_a_drawn_ring_is_used_both_ways(tmp_path, kind, times):
-    """Seven eighths of the vector reach everybody over the two links that end there: no schedule beats it."""
-    graph = nx.cycle_graph(8)
-    nx.set_node_attributes(graph, "endpoint", "kind")
-    graph.graph = {"capacity_bytes_per_s": "50 GB/s", "latency_s": "100 ns"}
-    fabric = load_graph(written(graph, tmp_path / "ring.json"))
-    vector = 1e9
-    payload = vector / 8 if kind == "all_gather" else vector
-    found = collective_s(fabric, kind=CollectiveKind(kind), payload=payload)
-    assert found == pytest.approx(times * 7 / 8 * vector / (2 * 50e9), rel=1e-3)
-
-
-def test_rings_go_only_where_all_of_a_group_have_links(tmp_path):
-    graph = nx.path_graph(6)
-    nx.set_node_attributes(graph, "endpoint", "kind")
-    graph.graph = {"capacity_bytes_per_s": "50 GB/s", "latency_s": "100 ns"}
-    assert load_graph(written(graph, tmp_path / "line.json")).strides(None, np.arange(6)) == ()
-    graph.add_edge(5, 0)
-    ring = load_graph(written(graph, tmp_path / "ring.json"))
-    assert ring.strides(None, np.arange(6)) == (1, 5)
-    assert ring.strides(None, np.array([0, 2, 4])) == ()
