@@ -214,10 +214,12 @@ class Recurrence:
     """Whether the result is normalised; of a Mamba-1, whether step sizes, keys and queries are (Jamba)."""
 
     def __post_init__(self) -> None:
-        for name in ("heads", "head_dim", "key_heads", "key_dim", "chunk"):
+        check_choices(self)
+        sizes = dict.fromkeys(("heads", "head_dim", "key_heads", "key_dim", "chunk"), 1)
+        for name, least in (sizes | {"convolution": 0, "rank": 0}).items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                msg = f"recurrence: {name} must be a whole number of at least 1; got {value!r}"
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                msg = f"recurrence: {name} must be a whole number of at least {least}; got {value!r}"
                 raise WorkloadError(msg)
         if self.heads % self.key_heads:
             msg = (
@@ -506,6 +508,11 @@ class TransformerConfig:
         if any((self.kv_rank, self.rope_dim, self.query_rank)) and not all(latent):
             msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
             raise WorkloadError(msg)
+        if self.output_gates not in {0, 1, self.head_dim}:
+            msg = (
+                f"{self.name}: output_gates ({self.output_gates}) must be 0, 1 or head_dim ({self.head_dim})"
+            )
+            raise WorkloadError(msg)
         if self.kv_rank and (self.output_gates or self.tied_values):
             msg = f"{self.name}: latent attention has no output_gates and no tied_values; leave them out"
             raise WorkloadError(msg)
@@ -521,13 +528,15 @@ class TransformerConfig:
         if not (self.attends or self.recurrence or self.feeds):
             msg = f"{self.name}: a block needs attention, a recurrence or a feed-forward part"
             raise WorkloadError(msg)
-        if self.shapes and (
-            len(self.order) != self.layers or not {*self.order} <= {*range(len(self.shapes))}
-        ):
+        blocks = self.layers if self.shapes else 0
+        if len(self.order) != blocks or not {*self.order} <= {*range(len(self.shapes))}:
             msg = (
                 f"{self.name}: order must give one of the {len(self.shapes)} shapes for each of the "
-                f"{self.layers} blocks"
+                f"{self.layers} blocks, and be empty without shapes"
             )
+            raise WorkloadError(msg)
+        if any(shape.hidden != self.hidden for shape in self.shapes):
+            msg = f"{self.name}: shapes must all have its hidden ({self.hidden}), for they share one stream"
             raise WorkloadError(msg)
         if self.shapes and len(self.kinds_among(0, self.blocks)) < self.blocks:
             msg = f"{self.name}: predicted_tokens needs a shape with attention and a feed-forward part"
@@ -539,6 +548,11 @@ class TransformerConfig:
             msg = (
                 f"{self.name}: routing_groups ({self.routing_groups}) must divide experts ({self.experts}) "
                 f"and be at least chosen_groups ({self.chosen_groups}); leave both out"
+            )
+            raise WorkloadError(msg)
+        if self.expert_latent < 0 or (self.expert_latent and self.experts == 1):
+            msg = (
+                f"{self.name}: expert_latent ({self.expert_latent}) must be 0 or more, and 0 without experts"
             )
             raise WorkloadError(msg)
         if self.dense_layers and (self.experts == 1 or self.dense_layers > self.layers):
@@ -722,7 +736,9 @@ class TransformerConfig:
     @property
     def in_latent(self) -> TransformerConfig:
         """The model as its routed experts see it, whose stream is the latent if they have one."""
-        return replace(self, hidden=self.expert_latent, expert_latent=0) if self.expert_latent else self
+        if not self.expert_latent:
+            return self
+        return replace(self, hidden=self.expert_latent, expert_latent=0, shapes=(), order=())
 
     @property
     def expert_matrices(self) -> int:

@@ -190,8 +190,8 @@ def _mixed_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     nested = values.get("linear_attn_config")
     if isinstance(nested, Mapping):
         found |= {f"linear_{key}": value for key, value in nested.items()}
-    known = ("layer_types", "layers_block_type", "hybrid_override_pattern", "attn_type_list")
-    listed = next((found[key] for key in known if isinstance(found.get(key), list | str)), None)
+    lists = ("layer_types", "layers_block_type", "hybrid_override_pattern", "attn_type_list")
+    listed = next((found[key] for key in lists if isinstance(found.get(key), list | str)), None)
     if listed:
         kinds = [_USUAL.get(kind, kind) if isinstance(kind, str | int) else kind for kind in listed]
         found["layer_types"] = kinds
@@ -413,7 +413,7 @@ class _Reader:
     def listed(self, key: str) -> list[int]:
         """Return a list of whole numbers, or an empty one where the key is absent."""
         value = self.values.get(key) or []
-        if not isinstance(value, list) or not all(isinstance(one, int) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
             self.fail(key, "must be a list of whole numbers")
         return list(value)
 
@@ -556,12 +556,8 @@ def _check_blocks(reader: _Reader, family: Family) -> None:
             reader.fail(key, f"must be {str(needed).lower()}; other blocks are not modelled")
     for key, only in family.fixed:
         if reader.values.get(key, only) != only:
-            why = (
-                "other blocks are not modelled"
-                if family.mixed
-                else ("blocks without experts among the others are not modelled")
-            )
-            reader.fail(key, f"must be {only!r}: {why}")
+            others = "other blocks" if family.mixed else "blocks without experts among the others"
+            reader.fail(key, f"must be {only!r}: {others} are not modelled")
 
 
 def _check_widths(reader: _Reader, family: Family, *, hidden: int, heads: int, kv_heads: int) -> None:
@@ -627,7 +623,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         two_norms=side_by_side and reader.flag(*family.two_norms),
         qk_norm=reader.flag(*family.qk_norm),
         post_norms=family.post_norms,
-        output_gates=reader.flag(*family.output_gates) and (1 if family.head_gates else head_dim),
+        output_gates=(1 if family.head_gates else head_dim) if reader.flag(*family.output_gates) else 0,
         value_dim=reader.count("v_head_dim") if family.mixed and not family.latent else 0,
         clamped=family.clamped,
         sinks=family.sinks,
@@ -662,7 +658,7 @@ def _with_shapes(reader: _Reader, config: TransformerConfig, family: Family) -> 
         return replace(shapes[0], predicted_tokens=config.predicted_tokens)
     if config.predicted_tokens and not any(shape.attends and shape.feeds for shape in shapes):
         shapes = (*shapes, replace(config, predicted_tokens=0))  # Nemotron 3: attention, then experts
-    return replace(config, shapes=shapes, order=tuple(distinct.index(one) for one in places))
+    return replace(config, shapes=shapes, order=tuple(map(distinct.index, places)))
 
 
 def _by_rule(reader: _Reader, layers: int) -> list[str]:

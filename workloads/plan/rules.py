@@ -83,7 +83,7 @@ def keeps_rules(config: TransformerConfig, plan: Plan) -> bool:
 
 
 def _shapes(config: TransformerConfig, rule: Rule) -> tuple[TransformerConfig, ...]:
-    """Return the models that a rule is of: one of widths, also those of each kind of block."""
+    """Return the models that must keep a rule; where it is about what blocks hold, each kind of block too."""
     return (config, *(config.shapes if rule.subject in {HEADS, CONTEXT} else ()))
 
 
@@ -737,7 +737,6 @@ RETRIEVAL_RULES = (
     Rule(
         lambda c, p: bool(c.recurrence or c.shapes or c.output_gates) & (p.axes.side > 1),
         "{c.name} has blocks of several kinds, gates or states; tensor_grid must be 1d",
-        HEADS,
     ),
     Rule(
         lambda c, p: (
@@ -745,7 +744,6 @@ RETRIEVAL_RULES = (
         ),
         "kept_activations=fp8 is not modelled for blocks of several kinds, gates or states, as those of "
         "{c.name}; leave it out",
-        HEADS,
     ),
     _divides("tensor", lambda _, p: p.axes.tp, "heads of states", _state_size("heads"), subject=HEADS),
     _divides(

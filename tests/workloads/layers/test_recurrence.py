@@ -10,7 +10,7 @@ import pytest
 
 from heliograph.systems import build_system
 from heliograph.systems.system import Kind, kind_of
-from simulator.errors import WorkloadError
+from simulator.errors import HeliographError, WorkloadError
 from simulator.operators import CHUNKED, Collective, Elementwise, MatMul, Phase, Role
 from tests.workloads.ideal import EVEN, PLAN, product_flops, run
 from workloads.layers.recurrence import REPEATED
@@ -214,7 +214,7 @@ def test_work_grows_with_the_sequence_and_the_state_does_not(recurrence):
     work = [flops(forward_layer(config, share)) for share in (short, long)]
     memory = [layer_activation_bytes(config, share) for share in (short, long)]
     assert [work[1], memory[1]] == pytest.approx([2 * work[0], 2 * memory[0]], rel=1e-12)
-    assert recurrence.state == {State.SELECTIVE: 2048, State.CONVOLUTION: 256}.get(recurrence.kind, 2048)
+    assert recurrence.state == (256 if recurrence is SHORT else 2048)
 
 
 def test_kernels_of_chunks_keep_less_than_they_read_and_buffer_states_of_all_chunks():
@@ -321,11 +321,32 @@ def test_ranks_that_outnumber_the_keys_of_a_state_share_them():
     [
         ({"heads": 0}, "heads must be a whole number of at least 1; got 0"),
         ({"key_heads": 3}, r"key_heads \(3\) must divide heads \(16\)"),
+        ({"convolution": -1}, "convolution must be a whole number of at least 0; got -1"),
+        ({"rank": 1.5}, r"rank must be a whole number of at least 0; got 1\.5"),
+        ({"kind": "ssd"}, "kind"),
     ],
 )
 def test_impossible_recurrences_are_refused(values, message):
-    with pytest.raises(WorkloadError, match=message):
+    with pytest.raises(HeliographError, match=message):
         replace(SSD, **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"output_gates": 7}, r"output_gates \(7\) must be 0, 1 or head_dim \(8\)"),
+        ({"expert_latent": 16}, r"expert_latent \(16\) must be 0 or more, and 0 without experts"),
+        ({"experts": 4, "expert_latent": -16}, r"expert_latent \(-16\) must be 0 or more"),
+        ({"order": (0,)}, "order must give .* and be empty without shapes"),
+        (
+            {"shapes": (replace(EVEN, hidden=2 * EVEN.hidden),), "order": (0,) * EVEN.layers},
+            r"shapes must all have its hidden \(",
+        ),
+    ],
+)
+def test_impossible_gates_latents_and_shapes_are_refused(values, message):
+    with pytest.raises(WorkloadError, match=message):
+        replace(EVEN, **values)
 
 
 def test_a_block_is_something_and_every_block_has_a_kind():
