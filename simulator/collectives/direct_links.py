@@ -40,6 +40,14 @@ TRIES = 20
 the tests."""
 DEVIATIONS = 40
 """Times that messages of an all-to-all are led to other ways; a choice: twice as many gain 1 to 2 %."""
+FIRST_POWER, LAST_POWER = 4.0, 60.0
+"""Powers of a link's time, the first and the greatest, that make its length for an all-to-all; choices: the
+norm of so great a power is near the greatest time."""
+IDLE, SHORTEST = 1e-4, 1e-6
+"""Least time of a link over the busiest one's, and what is added to its power, so that unused links have a
+length, too; dimensionless, choices."""
+MOVED = np.concatenate([[0.0], np.geomspace(0.002, 1.0, 40)])
+"""Shares of messages that are tried to go over to other ways; a choice."""
 NEAR = 1.01
 """Time over a lower bound at which a search ends; a choice."""
 LENGTHENING = 0.3
@@ -56,7 +64,7 @@ SWEEPS = 8
 """Times that all chunks are divided anew over the links of a receiver; a choice: loads then move by less than
 1 %."""
 _SAME = 1e-9
-"""Relative difference within which two distances are one; dimensionless."""
+"""Relative difference within which two distances count as equal; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +77,10 @@ class ChunkLoads:
     """Links on the longest way of any part of a chunk."""
 
     def busiest_s(self, rates: np.ndarray) -> float:
-        """Return the time of the busiest link, for chunks of one byte and rates in bytes per s, [n, n]."""
+        """Return the time of the busiest link, for chunks of one byte and rates in bytes per s, [n, n].
+
+        With rates over the greatest it is over the time of a chunk on the fastest link.
+        """
         used = self.chunks > 0.0
         return float((self.chunks[used] / rates[used]).max())
 
@@ -111,7 +122,7 @@ def broadcast_ways(rates: np.ndarray) -> tuple[ChunkLoads, ...]:
 
 @lru_cache(maxsize=256)
 def _broadcast_ways(relative: bytes, size: int, tries: int) -> tuple[ChunkLoads, ...]:
-    """Return `broadcast_ways` of the bytes of rates over the greatest, shape [size, size]."""
+    """Return `broadcast_ways` of rates over the greatest, the bytes of an array [size, size]."""
     rates = np.frombuffer(relative).reshape(size, size)
     linked = rates > 0.0
     lengths = np.divide(1.0, rates, out=np.zeros_like(rates), where=linked)
@@ -125,7 +136,7 @@ def _broadcast_ways(relative: bytes, size: int, tries: int) -> tuple[ChunkLoads,
             break
         busy = np.divide(other.chunks, rates, out=np.zeros_like(rates), where=linked) / other.busiest_s(rates)
         lengths = lengths * np.exp(LENGTHENING * busy)
-        again = _breadth_first(rates, lengths, apart=APART * min(number, 1))
+        again = _breadth_first(rates, lengths, apart=APART if number else 0.0)
         if again is None:
             break
         other = again
@@ -139,7 +150,7 @@ def _broadcast_ways(relative: bytes, size: int, tries: int) -> tuple[ChunkLoads,
 
 
 def _breadth_first(rates: np.ndarray, lengths: np.ndarray, *, apart: float = 0.0) -> ChunkLoads | None:
-    """Return broadcasts that go away from their source, balanced at receivers; None if one is not reached.
+    """Return broadcasts that go away from their source, balanced at receivers; None if a rank is not reached.
 
     Parameters
     ----------
@@ -161,7 +172,8 @@ def _breadth_first(rates: np.ndarray, lengths: np.ndarray, *, apart: float = 0.0
     most = tails.shape[1]
     nearer_vwi = (away[:, tails] < away[:, :, None] * (1.0 - _SAME)) & (into > 0.0)
     kinds = [
-        np.unique(np.packbits(one, axis=1), axis=0, return_inverse=True) for one in nearer_vwi.swapaxes(0, 1)
+        np.unique(np.packbits(nearer_vi, axis=1), axis=0, return_inverse=True)
+        for nearer_vi in nearer_vwi.swapaxes(0, 1)
     ]
     kind_wv = np.array([kind.ravel() for _, kind in kinds])  # chunks with the same choice of links are alike
     count = int(kind_wv.max()) + 1
@@ -270,7 +282,7 @@ def exchange_loads(rates: np.ndarray) -> ChunkLoads | None:
 
 @lru_cache(maxsize=256)
 def _exchange_loads(relative: bytes, size: int, tries: int) -> ChunkLoads | None:
-    """Return `exchange_loads` of the bytes of rates over the greatest, shape [size, size]."""
+    """Return `exchange_loads` of rates over the greatest, the bytes of an array [size, size]."""
     rates = np.frombuffer(relative).reshape(size, size)
     linked = rates > 0.0
     inverse = np.divide(1.0, rates, out=np.zeros_like(rates), where=linked)
@@ -283,16 +295,16 @@ def _exchange_loads(relative: bytes, size: int, tries: int) -> ChunkLoads | None
         worst_s = time_s.max()
         if worst_s <= least_s * NEAR:
             break
-        power = min(4.0 + number, 60.0)  # of a norm whose least is near the least greatest time
-        lengths = np.where(linked, (np.maximum(time_s / worst_s, 1e-4) ** power + 1e-6) * inverse, 0.0)
+        power = min(FIRST_POWER + number, LAST_POWER)
+        weight = np.maximum(time_s / worst_s, IDLE) ** power + SHORTEST
+        lengths = np.where(linked, weight * inverse, 0.0)
         again = _over_shortest(rates, lengths)
         if again is None:
             break
         other, least_s = again[0].chunks, max(least_s, again[1])
         change = (other * inverse - time_s)[linked] / worst_s
-        shares = np.concatenate([[0.0], np.geomspace(0.002, 1.0, 40)])
-        norms = ((time_s[linked] / worst_s + change * shares[:, None]) ** (power + 1.0)).sum(axis=1)
-        share = float(shares[norms.argmin()])
+        norms = ((time_s[linked] / worst_s + change * MOVED[:, None]) ** (power + 1.0)).sum(axis=1)
+        share = float(MOVED[norms.argmin()])
         chunks = chunks + (other - chunks) * share
         hops = max(hops, again[0].hops) if share else hops
     return ChunkLoads(chunks=chunks, hops=hops)
@@ -353,7 +365,7 @@ def broadcast_rounds(
     """
     parts = (kind,) if kind in HALVES else (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
     backwards = [part is CollectiveKind.REDUCE_SCATTER for part in parts]
-    found = [[broadcast_ways(one.T if back else one) for one in rates] for back in backwards]
+    found = [[broadcast_ways(links.T if back else links) for links in rates] for back in backwards]
     if not all(ways for part in found for ways in part):
         return []
     chunk_bytes = vector_bytes(kind, payload_bytes, groups.shape[1]) / groups.shape[1]
@@ -377,11 +389,11 @@ def exchange_rounds(
     groups, payload_bytes, axis, rates
         As in `broadcast_rounds`.
     """
-    found = [exchange_loads(one) for one in rates]
-    known = [one for one in found if one is not None]
+    loads = [found for found in map(exchange_loads, rates) if found is not None]
+    if len(loads) < len(groups):
+        return ()
     chunk_bytes = payload_bytes / groups.shape[1]
-    kind = CollectiveKind.ALL_TO_ALL
-    return (_round(kind, groups, chunk_bytes, axis, known),) if len(known) == len(groups) else ()
+    return (_round(CollectiveKind.ALL_TO_ALL, groups, chunk_bytes, axis, loads),)
 
 
 def _round(
@@ -389,13 +401,13 @@ def _round(
     groups: np.ndarray,
     chunk_bytes: float,
     axis: str,
-    spreads: Sequence[ChunkLoads],
+    loads: Sequence[ChunkLoads],
     *,
     back: bool = False,
 ) -> Round:
-    """Return the flows of all groups over their links, one way of each group, backwards if asked."""
-    hops = max(one.hops for one in spreads)
-    linked = [np.nonzero(one.chunks) for one in spreads]
+    """Return the flows of all groups over their links, with the loads of each group, backwards if asked."""
+    hops = max(each.hops for each in loads)
+    linked = [np.nonzero(each.chunks) for each in loads]
     tails, heads = (
         np.concatenate([group[used[side]] for group, used in zip(groups, linked, strict=True)])
         for side in (0, 1)
@@ -406,6 +418,6 @@ def _round(
         size_bytes=chunk_bytes / hops,
         axis=axis,
         kind=kind,
-        weights=np.concatenate([one.chunks[used] for one, used in zip(spreads, linked, strict=True)]),
+        weights=np.concatenate([each.chunks[used] for each, used in zip(loads, linked, strict=True)]),
     )
     return Round(flows=flows, count=hops)

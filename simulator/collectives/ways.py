@@ -271,15 +271,14 @@ def _linked_ways(
     kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
     if kind not in SUMS | {CollectiveKind.ALL_TO_ALL} or groups.shape[1] < 3:
         return {}
-    rates = [rates_of(group) for group in groups]
-    known = [one for one in rates if one is not None]
-    if len(known) < len(rates):
+    rates = [found for found in map(rates_of, groups) if found is not None]
+    if len(rates) < len(groups):
         return {}
     if kind is CollectiveKind.ALL_TO_ALL:
-        exchange = exchange_rounds(groups, payload, axis, known)
+        exchange = exchange_rounds(groups, payload, axis, rates)
         return {str(Algorithm.SPREAD): exchange} if exchange else {}
-    found = broadcast_rounds(kind, groups, payload, axis, known)
-    return dict(zip((str(Algorithm.BREADTH_FIRST), str(Algorithm.BALANCED)), found, strict=False))
+    broadcasts = broadcast_rounds(kind, groups, payload, axis, rates)
+    return dict(zip((str(Algorithm.BREADTH_FIRST), str(Algorithm.BALANCED)), broadcasts, strict=False))
 
 
 def _common_strides(
