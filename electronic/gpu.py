@@ -632,8 +632,8 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
 def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
     """Return the cost of an element-wise operator.
 
-    One that moves no bytes is part of a product's kernel, whose share of the peak tells its time unless its
-    exponentials are counted.
+    One that moves no bytes is part of a product's kernel: it is not launched, and that kernel's share of the
+    peak tells its time unless its exponentials are counted.
     """
     moved_bytes = operator.read_bytes + operator.written_bytes
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
@@ -646,9 +646,10 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
         compute_s=operator.flops / gpu.vector_flop_per_s + operator.exponentials / exponentials_per_s,
         memory_s=gpu.memory.mixed_time_s(moved_bytes),
         moved_bytes=moved_bytes,
-        launches=operator.issued + operator.kernels,
+        launches=operator.issued + operator.kernels if moved_bytes else 0,
     )
-    return replace(_kernel_cost(gpu, work, compute_j), host_s=gpu.penalties.work_issue_s(operator))
+    host_s = gpu.penalties.work_issue_s(operator) if moved_bytes else 0.0
+    return replace(_kernel_cost(gpu, work, compute_j), host_s=host_s)
 
 
 def _kernel_cost(gpu: Gpu, work: KernelWork, compute_j: float) -> Cost:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from electronic.gpu import load_gpu
 from heliograph.systems import build_system
 from heliograph.systems.system import Kind, kind_of
 from simulator.errors import HeliographError, WorkloadError
@@ -244,6 +245,18 @@ def test_a_chunk_scan_takes_somewhat_less_than_a_tuned_kernel(length, measured_s
     found = {one.role: gpu.cost(one).time_s for one, _ in forward_layer(config, share)}
     scan_s = sum(found[role] for role in (Role.STATE_DECAY, Role.STATE_READ, Role.STATE_VALUES))
     assert 0.7 < scan_s / measured_s < 0.9
+
+
+def test_exponentials_inside_a_kernel_of_products_are_not_launched():
+    """A delta rule's decays move no bytes; a state space's read the scores that another kernel wrote."""
+    gpu, node = load_gpu("h100"), build_system("gpu_packet:h100", accelerators=1).node()
+    costs = {}
+    for recurrence in (SSD, DELTA):
+        items = forward_layer(replace(EVEN, recurrence=recurrence, attends=False), PLAN.share)
+        (decay,) = (one for one, _ in items if one.role is Role.STATE_DECAY)
+        costs[recurrence.kind] = node.cost(decay)
+    assert 0 < costs[State.DELTA].time_s < gpu.chip.launch_s < costs[State.SSD].time_s
+    assert costs[State.DELTA].host_s == 0 < costs[State.SSD].host_s
 
 
 @pytest.mark.parametrize(("recurrence", "times"), [(SSD, 2), (MAMBA1, 2), (DELTA, 1), (SHORT, 1)])
