@@ -247,14 +247,14 @@ def _described(name: str) -> _Described:
     if name.endswith("@"):
         msg = f"system '{name}' names no fabric behind its @; write one, such as {name}torus, or leave @ out"
         raise ParameterError(msg)
-    if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
-        return _with_fabric(_from_file(Path(base)), fabric)
-    if plain.endswith(".toml"):
+    if plain != base and plain.endswith(".toml"):
         msg = (
             f"system '{name}': words do not stand behind a file's name; write them into {plain}, behind its "
             'base, such as base = "gpu_packet:b200:fp8"'
         )
         raise ParameterError(msg)
+    if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
+        return _with_fabric(_from_file(Path(base)), fabric)
     if plain not in SYSTEMS:
         msg = f"no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
         raise ParameterError(msg)
