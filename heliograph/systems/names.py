@@ -234,7 +234,8 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
 def is_system(name: str) -> bool:
     """Return whether a text names a system, with or without words and fabric, or a system's file."""
     base = name.partition("@")[0]
-    return base.partition(":")[0] in SYSTEMS or base.endswith(".toml")
+    plain = base.partition(":")[0]
+    return plain in SYSTEMS or base.endswith(".toml") or plain.endswith(".toml")
 
 
 def _described(name: str) -> _Described:
