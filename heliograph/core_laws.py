@@ -37,7 +37,7 @@ NODE_ONLY = frozenset({"memory.capacity_bytes", "memory.static_w", "memory.turna
 BY_TIME = frozenset({"calibration", "regulators", "overhead"})
 """Parts of the energy in proportion to the time of a product, or that include such a part."""
 MANY = 1024
-"""Factor on the number of cores, and its third power the one by which what they wait for is narrowed."""
+"""Factor on the number of cores; its third power narrows a rate so far that cores wait. Dimensionless."""
 NARROWED = (
     "memory.bandwidth_bytes_per_s",
     "electronics.link.bandwidth_bytes_per_s",

@@ -219,7 +219,7 @@ class Wiring:
         return int(max(self.tails.max(initial=-1), self.heads.max(initial=-1))) + 1
 
     def part(self, links: np.ndarray) -> Wiring:
-        """Return some of the links, by their numbers or a mask, over the same vertices."""
+        """Return some of the links, by their numbers or a mask; vertices keep their numbers."""
         columns = ("tails", "heads", "capacity_bytes_per_s", "latency_s")
         return Wiring(**{name: getattr(self, name)[links] for name in columns})
 

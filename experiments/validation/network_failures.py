@@ -1,4 +1,4 @@
-"""PublishedShare failures of training runs, and traces of faults held against a fleet of the table.
+"""Published failures of training runs, and traces of faults held against a fleet of the table.
 
 The trace of faults does not ship. ``heliograph validate network --data FILE.json`` names it: a list of
 events as `experiments.cost.stranded.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in
@@ -188,7 +188,7 @@ class PublishedShare:
     system: str
     """Publication."""
     metric: str
-    """PublishedShare quantity."""
+    """Published quantity."""
     accelerators: int
     """Size of the job."""
     share: float

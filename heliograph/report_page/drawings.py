@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 from heliograph.figures import HATCHES, PALETTE, linear_width, looks_of, signed_ticks
-from heliograph.report import format_si, plain_text, prefix_of
+from heliograph.report import format_si, plain_text, prefix_of, takes_prefix
 
 _SHADES = (
     "",
@@ -289,7 +289,7 @@ class _Axis:
 
     def told(self, value: float, unit: str) -> str:
         """Return the text of a tick; on a logarithmic axis each tick has a prefix of its own."""
-        if self.logarithmic and unit in PREFIXED:
+        if self.logarithmic and takes_prefix(unit):
             prefix, factor = prefix_of(value)
             return f"{value / factor:.3g} {prefix}{unit}"
         largest = max(abs(self.low), abs(self.high))
@@ -298,7 +298,7 @@ class _Axis:
             if self.logarithmic
             else 2 + math.floor(math.log10(largest)) - math.floor(math.log10(self._step))
         )
-        return f"{value / (self.factor[1] if unit in PREFIXED else 1.0):.{max(4, digits)}g}"
+        return f"{value / (self.factor[1] if takes_prefix(unit) else 1.0):.{max(4, digits)}g}"
 
     @property
     def _step(self) -> float:
@@ -319,14 +319,12 @@ SAME = 1e-9
 """Relative difference below which values count as equal; a choice."""
 FACTORS = 3
 """Least number of equal ratios for values to count as a logarithmic range; a choice."""
-PREFIXED = ("s", "J", "W", "B", "Hz", "m", "A", "V", "J/token")
-"""Units that take a prefix on an axis."""
 
 
 def _axis_name(axis: _Axis, name: tuple[str, str]) -> str:
     if not name[1]:
         return name[0]
-    prefix = axis.factor[0] if name[1] in PREFIXED and not axis.logarithmic else ""
+    prefix = axis.factor[0] if takes_prefix(name[1]) and not axis.logarithmic else ""
     return f"{name[0]} ({prefix}{name[1]})"
 
 

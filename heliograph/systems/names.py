@@ -234,7 +234,8 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
 def is_system(name: str) -> bool:
     """Return whether a text names a system, with or without words and fabric, or a system's file."""
     base = name.partition("@")[0]
-    return base.partition(":")[0] in SYSTEMS or base.endswith(".toml")
+    plain = base.partition(":")[0]
+    return plain in SYSTEMS or base.endswith(".toml") or plain.endswith(".toml")
 
 
 def _described(name: str) -> _Described:
@@ -247,14 +248,14 @@ def _described(name: str) -> _Described:
     if name.endswith("@"):
         msg = f"system '{name}' names no fabric behind its @; write one, such as {name}torus, or leave @ out"
         raise ParameterError(msg)
-    if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
-        return _with_fabric(_from_file(Path(base)), fabric)
-    if plain.endswith(".toml"):
+    if plain != base and plain.endswith(".toml"):
         msg = (
             f"system '{name}': words do not stand behind a file's name; write them into {plain}, behind its "
             'base, such as base = "gpu_packet:b200:fp8"'
         )
         raise ParameterError(msg)
+    if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
+        return _with_fabric(_from_file(Path(base)), fabric)
     if plain not in SYSTEMS:
         msg = f"no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
         raise ParameterError(msg)

@@ -346,3 +346,10 @@ def test_ticks_of_an_axis_are_told_apart(times_s):
     for side in ("middle", "end"):
         texts = re.findall(f'class="tick {side}">([^<]*)<', drawn)
         assert len({float(one) for one in texts}) == len(texts) >= 3
+
+
+def test_a_rate_has_a_prefix_on_an_axis_as_in_a_table():
+    points = [(20e9, 3.0), (60e9, 2.5), (100e9, 2.0)]
+    drawn = lines("title", [Line(label="a", points=points)], x=("bandwidth", "B/s"), y=("time", "s")).svg
+    assert "bandwidth (GB/s)" in drawn
+    assert ">75<" in drawn

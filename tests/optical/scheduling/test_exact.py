@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 
 from optical.scheduling.birkhoff import birkhoff_von_neumann
-from optical.scheduling.schedule import LIMITS, OcsBank, SchedulePolicy, _least_over, applies, schedule
+from optical.scheduling.schedule import DARK, LIMITS, OcsBank, SchedulePolicy, _least_over, applies, schedule
 from simulator.errors import ParameterError
 
 BANK = OcsBank(rate_bytes_per_s=50e9, reconfiguration_s=25e-6)
@@ -127,6 +127,23 @@ def test_pooled_permutations_are_never_worse_than_the_best_heuristic_and_shorten
         gains.append(1.0 - schedule(demand, SchedulePolicy.POOLED, BANK).makespan_s / best)
     assert min(gains) >= -1e-9
     assert max(gains) > 1e-3
+
+
+@pytest.mark.parametrize("policy", LIMITS)
+@pytest.mark.parametrize("dark", [0.0, 0.5])
+def test_schedules_that_are_solved_for_serve_all_by_matchings_above_the_bound(policy, dark):
+    for seed in range(3):
+        demand = demand_of(4, seed)
+        demand[np.random.default_rng(seed).random(demand.shape) < dark] = 0.0
+        found = schedule(demand, policy, BANK)
+        served = np.zeros(demand.shape)
+        for row, length_s in zip(found.permutations, found.durations_s, strict=True):
+            lit = np.flatnonzero(row != DARK)
+            assert len(set(row[lit])) == lit.size
+            served[lit, row[lit]] += length_s * BANK.rate_bytes_per_s
+        assert (served >= demand - 2e-9 * demand.sum()).all()
+        assert not found.residue.any()
+        assert found.makespan_s >= found.bound_s * (1.0 - 1e-9)
 
 
 def test_what_is_too_large_is_refused_and_left_out():
