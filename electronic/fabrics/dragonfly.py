@@ -32,8 +32,8 @@ class Routing(StrEnum):
 _DETOUR = 1e-6
 """Weight of a detour against the time of the busiest link, so that of equal times the shortest routes win;
 dimensionless."""
-
-
+_NOTHING = 1e-6
+"""Share of a flow that counts as none on the shortest route, beside the rounding of the shares of detours."""
 _LEAST_GAIN = 0.01
 """Share of the time of the busiest link that detours must be able to save to be looked for; a choice."""
 
@@ -253,7 +253,7 @@ class Dragonfly(AddingFabric):
             rest[np.flatnonzero(some)[led]] -= share
             parts += loads
         latency_s = self.graph(None).latency_s
-        left = rest > _DETOUR
+        left = rest > _NOTHING
         parts.append(route_loads(shortest[left], latency_s, (weights * rest)[left]))
         usage = np.zeros(latency_s.size)
         for part in parts:

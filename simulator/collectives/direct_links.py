@@ -103,7 +103,7 @@ def broadcast_ways(rates: np.ndarray) -> tuple[ChunkLoads, ...]:
     Returns
     -------
     tuple of ChunkLoads
-        None if some rank does not reach another, or the group is larger than `MOST_CHOICES` allow.
+        Empty if some rank does not reach another, or the group is larger than `MOST_CHOICES` allow.
 
     Notes
     -----
